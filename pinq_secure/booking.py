@@ -12,7 +12,7 @@ from pinq.engine.sources import state_folder
 from pinq.errors import QueryError, SessionError, TooManyRequests
 from pinq.language.parts import Block, Part, PartSet
 from pinq.ledger.composition import Demand
-from pinq.ledger.events import Charged, LoggedQuestion
+from pinq.ledger.events import Charged, LoggedQuery
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import Earlier
 from pinq.public.bits import SYSTEM
@@ -95,9 +95,7 @@ class LedgerBooking:
         return {
             id_: record.epsilon.nano
             for id_, record in charges
-            if isinstance(record, Charged)
-            and id_.startswith(prefix)
-            and record.question.session == self._session.digest
+            if isinstance(record, Charged) and id_.startswith(prefix) and record.query.session == self._session.digest
         }
 
     def kept(self) -> list[str]:
@@ -135,7 +133,7 @@ class LedgerBooking:
         return self._key.read_bytes()[:KEY_BYTES]
 
     def pace(self) -> float:
-        """Returns for how many seconds the grant allows no further question. Raises what else refuses one."""
+        """Returns for how many seconds the grant allows no further query. Raises what else refuses one."""
         if self._session.nano:
             try:
                 self._ledger.require(self._analyst, self._demand, Epsilon(0), verb=self._verb, columns=self._columns)
@@ -150,9 +148,9 @@ class LedgerBooking:
             self._ledger.log_session("", self.run, self._question("exact"), self._session.opened)
 
     def pay(self, number: int, place: str, nano: int, cells: int) -> None:
-        """Charges a round, once, and for the question that it asks at this place."""
+        """Charges a round, once, and for the query that it asks at this place."""
         if self._session.nano:
-            question = self._question(f"round {number + 1}, epsilon {Epsilon(nano)}", place)
+            query = self._question(f"round {number + 1}, epsilon {Epsilon(nano)}", place)
             earlier = self._ledger.answer_of(self._analyst, self._id(number))[0]
             if earlier is None:
                 earlier, _ = self._ledger.charge(
@@ -160,14 +158,14 @@ class LedgerBooking:
                     self._id(number),
                     self._demand,
                     Epsilon(nano),
-                    question,
+                    query,
                     columns=self._columns,
                     answer_bytes=ROUND_BYTES + CELL_BYTES * cells,
                     version=self.version,
                 )
             if not self._is_charged(number, earlier):
                 self.charged += Epsilon(nano)
-            elif earlier is not None and earlier.question.question != place:
+            elif earlier is not None and earlier.query.identity != place:
                 raise SessionError(
                     f"round {number + 1} was another question when it was charged: this party runs another version. "
                     "Nothing of this round left this party. Go on with the version that began, or give the session "
@@ -186,9 +184,9 @@ class LedgerBooking:
     def _is_charged(self, number: int, earlier: Earlier | None) -> bool:
         """Whether a round has a charge; ``SessionError`` where its id paid for something else.
 
-        Analysts choose the ids of their questions, and a cheap one must not stand for a round.
+        Analysts choose the ids of their queries, and a cheap one must not stand for a round.
         """
-        if earlier is not None and earlier.question.session != self._session.digest:
+        if earlier is not None and earlier.query.session != self._session.digest:
             raise SessionError(
                 f"{self._analyst!r} used the id of round {number + 1}, {self._id(number)}, for another question. "
                 "Nothing of this round left this party. Give the session another name to begin anew."
@@ -198,6 +196,6 @@ class LedgerBooking:
     def _id(self, number: int | str) -> str:
         return f"{self._session.digest[:32]}-{number}"
 
-    def _question(self, loss: str, place: str = "") -> LoggedQuestion:
+    def _question(self, loss: str, place: str = "") -> LoggedQuery:
         about = f"{self._about}: {loss}"[:200]
-        return LoggedQuestion(verb=self._verb, session=self._session.digest, about=about, question=place)
+        return LoggedQuery(verb=self._verb, session=self._session.digest, about=about, identity=place)

@@ -2,7 +2,7 @@
 """``SecureFederation`` presents several parties as one holder, with the noise of one.
 
 A miner asks it as a ``CountSource``, for counts or for sums of derivatives. In a session every party
-runs the same miner on the same public answers (``fit_jointly``), so all ask the same questions in the
+runs the same miner on the same public answers (``fit_jointly``), so all ask the same queries in the
 same order; each adds up over its own rows, exactly (``OwnRows``), and shares the numbers with its
 share of the noise. ``noisy_sum`` is the smallest useful piece of it, for other miners to build on: the
 sum of all parties' histograms.
@@ -16,12 +16,12 @@ Privacy:
     attribute, or derivatives in the cells of one.
     Claim: the rows of every party lose at most ``epsilon``, what its own ledger was charged, to
     everybody outside and to any ``colluding`` parties together.
-    Why: all that is opened are noisy sums, each at its question's loss over the schema's distance.
+    Why: all that is opened are noisy sums, each at its query's loss over the schema's distance.
     Their joint cost is the ledger's own recursion, rounded up to whole nano-epsilons, and a
-    party that would pass its limit refuses before anything is shared. The next question
-    follows from the opened values. Noise is of the size that the question says, so parties that asked
+    party that would pass its limit refuses before anything is shared. The next query
+    follows from the opened values. Noise is of the size that the query says, so parties that asked
     different ones must not add up: fits decide by floating-point numbers, which another machine may
-    round otherwise. So a round compares the question first (``pinq_secure.mpc.rounds``).
+    round otherwise. So a round compares the query first (``pinq_secure.mpc.rounds``).
     Noise DLap(``sensitivity`` / epsilon) in every number hides a row. Counts: a row is in one cell.
     Derivatives: a party's exact sums S become floor((S + U) / step), one U for each number, uniform on
     0 .. step - 1 and drawn without a look at any row. For every U, a row whose vector moves S_i by
@@ -96,7 +96,7 @@ class OwnRows:
 
     Args:
         codes: The codes of each column that may be asked for a code of each distinct row, or another code
-            that no question tells apart from it.
+            that no query tells apart from it.
         counts: The number of occurrences of each.
     """
 
@@ -110,7 +110,7 @@ class OwnRows:
         *attributes, classes = holding.codes
         codes = {task.target: classes}
         for split, values in zip(task.splits, attributes, strict=True):
-            # The first code of a value stands for all of them: no question tells them apart.
+            # The first code of a value stands for all of them: no query tells them apart.
             edges = bind(split, task.schema).axes[0].edges(task.schema.column(split.column).codes)
             codes[split.column] = np.array(edges)[values]
         return cls(codes, holding.counts)
@@ -217,7 +217,7 @@ def most_units(width: int) -> int:
 
 @dataclass(frozen=True)
 class Addition:
-    """One question as parties answer it.
+    """One query as parties answer it.
 
     Attributes:
         parts: The parts.
@@ -321,7 +321,7 @@ def require_sums(verb: str) -> None:
 class _SummedParts:
     """Parts of all parties' tables together.
 
-    They cannot be asked one by one, only as questions of their federation.
+    They cannot be asked one by one, only as queries of their federation.
     """
 
     def __init__(self, schema: Schema, part_set: PartSet) -> None:
@@ -457,7 +457,7 @@ class SecureFederation(Shown, CountSource):
         """Returns the whole of all tables, as a collection of one part."""
         return FederatedParts(self, {ALL: _SummedParts(self.schema, PartSet([Block(Part())]))})
 
-    def ask(self, questions: Sequence[OwnerQuery]) -> list[dict[str, np.ndarray]]:
+    def ask(self, queries: Sequence[OwnerQuery]) -> list[dict[str, np.ndarray]]:
         """Sends several queries of counts or sums, in one addition of all parties.
 
         Raises:
@@ -465,10 +465,10 @@ class SecureFederation(Shown, CountSource):
             BudgetExceeded: Too little remains; nothing was shared.
         """
         began = time.monotonic()
-        additions = [self._addition(question) for question in questions]
+        additions = [self._addition(query) for query in queries]
         before = self.budget.spent
         for addition in additions:
-            # All are charged before a row is looked at, so a question that cannot be paid leaves no
+            # All are charged before a row is looked at, so a query that cannot be paid leaves no
             # trace.
             self._require("This", self._costs.price(Demand.of(addition.parts), addition.epsilon))
             self._costs.charge(Demand.of(addition.parts), addition.epsilon)
@@ -480,15 +480,15 @@ class SecureFederation(Shown, CountSource):
         self._say(f"round {self.rounds}: {opened:,} noisy sums opened in {seconds:.1f} s")
         return [{ALL: numbers * addition.units.unit} for addition, numbers in zip(additions, sums, strict=True)]
 
-    def _addition(self, question: OwnerQuery) -> Addition:
-        """Returns what a question adds up. Raises ``QueryError`` if parties cannot answer it."""
-        require_sums(question.verb)
-        parts: PartSet = question.parts.of(ALL).part_set
-        if question.sums is not None:
+    def _addition(self, query: OwnerQuery) -> Addition:
+        """Returns what a query adds up. Raises ``QueryError`` if parties cannot answer it."""
+        require_sums(query.verb)
+        parts: PartSet = query.parts.of(ALL).part_set
+        if query.sums is not None:
             if len(parts) != 1:
                 raise QueryError(f"sums of derivatives are asked of one part, not of {len(parts):,}.")
-            question.sums.loss.check(self.schema)
-        addition = Addition(parts, question.sums, self.schema, question.epsilon[ALL])
+            query.sums.loss.check(self.schema)
+        addition = Addition(parts, query.sums, self.schema, query.epsilon[ALL])
         noise_bound(addition.loss)  # what would need too much noise is refused before it costs
         return addition
 
@@ -573,7 +573,7 @@ async def fit_jointly(
 ) -> M:
     """Runs one party's side; returns the fitted miner.
 
-    Its fit asks from a thread of its own, and each round of its questions is one addition of all
+    Its fit asks from a thread of its own, and each round of its queries is one addition of all
     parties. A process that plays all parties adds alone.
 
     Args:
@@ -602,7 +602,7 @@ async def fit_jointly(
         def draw(source: Bits) -> np.ndarray:
             return asked.noise(len(task.rows) - colluding, source, plays)
 
-        return await rounds.ask("noisy sum", asked.price, asked.size, draw, added, question=asked.identity)
+        return await rounds.ask("noisy sum", asked.price, asked.size, draw, added, query=asked.identity)
 
     together = SecureFederation(
         task.schema,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The analyst's pages: a served dataset through its handle only.
 
-Each page builds a question, a value that knows its plan, its answer and the lines of Python that do the
+Each page builds a query, a value that knows its plan, its answer and the lines of Python that do the
 same; the page before a query is free, and an answer stays until the workbench is stopped.
 Then ``reuse`` gives it again for nothing.
 """
@@ -169,16 +169,16 @@ class Analyst:
         @ui.refreshable
         def price() -> None:
             try:
-                question = read(draft, self.handle)
-                _notebook(_shown(question.plan()))
-                command(question.lines, "The same in Python")
+                query = read(draft, self.handle)
+                _notebook(_shown(query.plan()))
+                command(query.lines, "The same in Python")
             except PinqError as error:
                 tell(str(error), "quiet")
 
         def ask() -> PageResult:
-            question = read(draft, self.handle)
-            paid[:] = self.handle.budget.spent, question.plan().total
-            return question.ask()
+            query = read(draft, self.handle)
+            paid[:] = self.handle.budget.spent, query.plan().total
+            return query.ask()
 
         async def watch(place: ui.label) -> None:
             await self._look(tell())
@@ -321,7 +321,7 @@ def _parts(column: str, draft: Inputs, schema: Schema) -> Any:
 
 
 def _conditions(draft: Inputs, schema: Schema) -> dict[str, Any]:
-    """The rows that a question is about, as ``where`` takes them."""
+    """The rows that a query is about, as ``where`` takes them."""
     only = draft.get("where")
     if not only:
         return {}

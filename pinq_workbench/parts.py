@@ -191,7 +191,7 @@ class ActionButton:
         call: The action.
         then: The function that draws the result below.
         main: Whether this is the page's primary button.
-        ask: The question before the action; empty for none.
+        ask: The query before the action; empty for none.
         watch: A function that is called each second while it runs.
     """
 

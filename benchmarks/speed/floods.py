@@ -37,7 +37,7 @@ from benchmarks.speed.server import certify, publish, server, trust
 from benchmarks.speed.wire import Asking, nothing, running
 from pinq.language.parts import Block, Part, PartSet
 from pinq.ledger.composition import Demand
-from pinq.ledger.events import Charged, LoggedQuestion, Terms
+from pinq.ledger.events import Charged, LoggedQuery, Terms
 from pinq.provider.grants import grant, revoke, set_terms
 from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
@@ -256,7 +256,7 @@ def write_lines(flood: Flood) -> None:
     whole = Demand.of(PartSet([Block(Part())]))
     with ledger._held(), ledger.transaction() as writing:
         for number in range(LINES):
-            asked = LoggedQuestion("noisy_count", about="noisy_count on the whole table", question=f"{number:032x}")
+            asked = LoggedQuery("noisy_count", about="noisy_count on the whole table", identity=f"{number:032x}")
             writing.append(Charged(Epsilon(1), whole, asked), "attacker0", f"line{number}")
     ledger.close()
 

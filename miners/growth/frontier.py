@@ -34,7 +34,7 @@ from miners.growth.fitted_nodes import OpenNode, estimated_nodes
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.analyst.session import Session
 from pinq.language.parts import Part
-from pinq.language.queries import Answer, Question, Request
+from pinq.language.queries import Answer, Query, Request
 from pinq.language.scores import EnoughRows
 from pinq.language.specs import MAX_PARTS, AnyCut, AnyGrouping, Cuts, Groups, Spec, Values
 from pinq.public.epsilon import Epsilon, standard_deviation
@@ -272,16 +272,16 @@ def rehearsing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
     So the preview refuses a query before any query is paid for. All parts are as large as a table may
     be. One part at most chooses, the first of its candidates.
     """
-    last: dict[type[Question], tuple[Session, Request]] = {}
+    last: dict[type[Query], tuple[Session, Request]] = {}
 
     def ask(session: Session, request: Request) -> Answer:
-        last[type(request.question)] = session, request
+        last[type(request.query)] = session, request
         schema, random = session.schema, np.random.default_rng(0)
         chosen = [
             candidate.as_spec or random_split(schema, [*candidate.columns()], Part(), random)
             for candidate in (request.candidates or [()])[0]
         ]
-        size = math.prod((*request.parts.shape, *request.question.shape(schema)))
+        size = math.prod((*request.parts.shape, *request.query.shape(schema)))
         values = [*range(len(chosen))] if request.each else [0 if request.score else schema.max_rows] * size
         return Answer(
             id=request.id,

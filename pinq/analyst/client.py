@@ -53,7 +53,7 @@ from pinq.public.epsilon import Epsilon
 
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 SCOPE = "openid profile email groups offline_access"
-INTERVAL, SLOWER = 5, 5  # seconds between questions whether the person is done, and more where that is too fast
+INTERVAL, SLOWER = 5, 5  # seconds between looks whether the person is done, and more where that is too fast
 TIMEOUT = 20.0
 
 
@@ -77,7 +77,7 @@ class SignedIn(httpx.Auth):
         described = _asked(f"{issuer}/.well-known/openid-configuration", self._trusted)
         self._provider = _read(described, f"{issuer} is no identity provider")
         self._token, self._refresh = "", ""
-        self._renewing = threading.Lock()  # a refresh token may count once, and questions are asked side by side
+        self._renewing = threading.Lock()  # a refresh token may count once, and queries are asked side by side
         self._take(self._by_device(show))
         payload = self._token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
@@ -294,7 +294,7 @@ class RemoteSession:
         return self._read(self._send("GET", path), kind)
 
     def _asked(self, path: str, request: Request) -> httpx.Response:
-        """Sends a question; once more where the policy has only gained columns since.
+        """Sends a query; once more where the policy has only gained columns since.
 
         Shards deal rows out by all columns, and an answer that was paid for belongs to the schema that
         held then: what names one of both is sent under the schema of this handle alone.
@@ -323,7 +323,7 @@ class RemoteSession:
         """Sends until there is an answer, an error that repeating would not change, or no time.
 
         Once an attempt was lost on the way it may have been charged, so no later error of the same
-        request can say that nothing was spent. A question that never left cannot have been charged.
+        request can say that nothing was spent. A query that never left cannot have been charged.
         """
         left, wait, arrived, lost = self._timeout, FIRST_WAIT, False, False
         start = time.monotonic()

@@ -21,7 +21,7 @@ SHOWN_ROWS = 20  # of a table in a notebook
 SHOWN = ["at", "asked", "epsilon", "spent", "outcome", "answer"]
 NUMBERS = ("value", "low", "high", "scale", "epsilon")  # columns of every answer
 AXES = ("cell", "entry")  # of the sums of a loss, below the parts
-NARROWEST = 12  # characters of a question or an answer on a small terminal
+NARROWEST = 12  # characters of a query or an answer on a small terminal
 FIXED = 62  # characters of the row number, time, losses and outcome
 
 
@@ -73,7 +73,7 @@ class History(pd.DataFrame):
     """A row for each charge and refusal, oldest first, printed by acts; results computed from it are plain frames.
 
     Columns: ``at`` (datetime64, UTC), ``asked``, ``epsilon`` and ``spent`` (float64; no epsilon
-    where the request was refused), ``outcome``, ``answer``; and ``act``, what the question belongs
+    where the request was refused), ``outcome``, ``answer``; and ``act``, what the query belongs
     to as it was told, and ``run``, which tells acts of one name apart.
     """
 
@@ -89,25 +89,25 @@ class History(pd.DataFrame):
         return cls(frame.assign(at=at.dt.as_unit("ms")).astype({"epsilon": "float64", "spent": "float64"}))
 
     def acts(self) -> pd.DataFrame:
-        """Sums up the questions of each act in one row: what they cost together, and the total after the last.
+        """Sums up the queries of each act in one row: what they cost together, and the total after the last.
 
-        A question that belongs to none has its own row, with its answer.
+        A query that belongs to none has its own row, with its answer.
         """
-        # What a question cost is by how much the total grew; the first one of all costs what it was asked at.
+        # What a query cost is by how much the total grew; the first one of all costs what it was asked at.
         cost = self["spent"].diff().fillna(self["epsilon"]).fillna(0.0)
         numbered = pd.Series(np.arange(len(self)), index=self.index, dtype=object)
         act = self["run"].where(self["act"] != "", numbered)
         grouped = pd.DataFrame(self).assign(cost=cost).groupby(act, sort=False)
         # As objects first: of answers that are missing or whole numbers pandas would make floats.
-        acts = pd.DataFrame([_summed(questions) for _, questions in grouped], columns=SHOWN, dtype=object)
+        acts = pd.DataFrame([_summed(queries) for _, queries in grouped], columns=SHOWN, dtype=object)
         return acts.astype({name: self[name].dtype for name in ("at", "epsilon", "spent")})
 
     def __repr__(self) -> str:
         """Writes the acts as wide as the terminal, no column left out.
 
-        Long questions and answers are cut.
+        Long queries and answers are cut.
         """
-        # A terminal of 120 columns leaves 58: 38 for questions and 19 for answers.
+        # A terminal of 120 columns leaves 58: 38 for queries and 19 for answers.
         room = get_terminal_size((120, 24)).columns - FIXED
         widths = {"asked": max(NARROWEST, 2 * room // 3), "answer": max(NARROWEST, room // 3)}
         acts = self.acts()
@@ -123,15 +123,15 @@ class History(pd.DataFrame):
         return f"\n{many(len(self), 'question')}; pd.DataFrame(h.history()) shows each." if any(self["act"]) else ""
 
 
-def _summed(questions: pd.DataFrame) -> list[object]:
-    """Returns the row of one act, or of a question that belongs to none."""
-    first, last = questions.iloc[0], questions.iloc[-1]
+def _summed(queries: pd.DataFrame) -> list[object]:
+    """Returns the row of one act, or of a query that belongs to none."""
+    first, last = queries.iloc[0], queries.iloc[-1]
     if not first["act"]:
         return [first[name] for name in SHOWN]
-    counts = questions["outcome"].value_counts(sort=False)
+    counts = queries["outcome"].value_counts(sort=False)
     outcome = first["outcome"] if len(counts) == 1 else ", ".join(f"{n} {name}" for name, n in counts.items())
-    asked = f"{first['act']} ({many(len(questions), 'question')})"
-    return [first["at"], asked, round(float(questions["cost"].sum()), 9), last["spent"], outcome, None]
+    asked = f"{first['act']} ({many(len(queries), 'question')})"
+    return [first["at"], asked, round(float(queries["cost"].sum()), 9), last["spent"], outcome, None]
 
 
 def _about(line: Asked) -> str:

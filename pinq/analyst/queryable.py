@@ -39,7 +39,7 @@ from pinq.language.queries import (
     Asked,
     Budget,
     Certificate,
-    ChoiceQuestion,
+    ChoiceQuery,
     Preview,
     Request,
     Verb,
@@ -251,10 +251,10 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
         )
         if not len(self._parts):
             return []
-        question = cast(ChoiceQuestion, request.question)
+        query = cast(ChoiceQuery, request.query)
         answer = self._session.ask(request)
         with reading():
-            chosen: list[object] = list(question.read(answer.values, answer.chosen, self.schema))
+            chosen: list[object] = list(query.read(answer.values, answer.chosen, self.schema))
         if each:
             # Two parts, three candidates: the choices 0 to 2 are the first part's, 3 to 5 the
             # second's.
@@ -311,12 +311,12 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
             reuse=True if reuse else None,
         )
         # Refused here, where it is written, rather than after a way over the wire.
-        request.question.check(self.schema)
-        _ = request.question.shape(self.schema)
+        request.query.check(self.schema)
+        _ = request.query.shape(self.schema)
         return request
 
     def _numbers(self, request: Request, kind: type[np.int64 | np.float64], averaged: Numeric | None = None) -> Any:
-        shape = self._parts.shape + request.question.shape(self.schema)
+        shape = self._parts.shape + request.query.shape(self.schema)
         if not len(self._parts):  # nobody is asked: a frontier that has become empty costs nothing
             empty = np.zeros(shape, dtype=kind)
             return empty if averaged is None else averaged.shown(empty)
@@ -443,7 +443,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
         return History.of((line, self._answered(line)) for line in self._session.history(start))
 
     def _answered(self, asked: Asked) -> object:
-        """Reads a stored answer in the schema's values, by what the log keeps of its question."""
+        """Reads a stored answer in the schema's values, by what the log keeps of its query."""
         if asked.answer is None:
             return None
         # Answers are kept as numbers: 1 is the second class, or the second of the specs that could
@@ -650,11 +650,11 @@ class Reusing:
     """Sends earlier queries to one session again under the same ids, counting each query.
 
     Args:
-        before_first: Called before the first question where that is not paid for yet.
+        before_first: Called before the first query where that is not paid for yet.
 
     Privacy:
         Nothing changes at the curator: an id is charged once, ``reuse`` costs nothing where the
-        question was charged, and everything else is charged as ever.
+        query was charged, and everything else is charged as ever.
     """
 
     def __init__(self, before_first: Callable[[], None]) -> None:
@@ -664,14 +664,14 @@ class Reusing:
         self._lock = threading.Lock()
 
     def ask(self, session: Session, request: Request) -> Answer:
-        """Returns the paid answer to this question, or a new one.
+        """Returns the paid answer to this query, or a new one.
 
-        A question that comes first may have been asked without this session; then its last answer
-        will do. One that comes again is a question of its own. The last answer may be that of a
+        A query that comes first may have been asked without this session; then its last answer
+        will do. One that comes again is a query of its own. The last answer may be that of a
         number to come: then the next number is taken.
         """
         identity = request.identity(session.schema.digest)
-        with self._lock:  # questions asked side by side wait until the first may be asked at all
+        with self._lock:  # queries asked side by side wait until the first may be asked at all
             number = self._times[identity]
             request = request.model_copy(update={"id": _key(identity, number), "reuse": True if number == 0 else None})
             if not self._begun and session.preview(request).cost > 0:

@@ -70,7 +70,7 @@ class Closed:
 
 
 class Through:
-    """A session whose questions another function asks; everything else it passes on.
+    """A session whose queries another function asks; everything else it passes on.
 
     Args:
         session: The session behind it.

@@ -112,7 +112,7 @@ def query(
     except NotAllowed:
         if preview:
             raise
-        # The question is refused too, and then stands in the log; or terms were changed meanwhile, and it is answered.
+        # The query is refused too, and then stands in the log; or terms were changed meanwhile, and it is answered.
     answer = getattr(asked, VERBS[verb])(**words)
     _print_answer(answer, parts, handle, error, as_json)
 

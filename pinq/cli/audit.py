@@ -54,7 +54,7 @@ def audit(
     model: Annotated[
         Path | None, option("--model", metavar="FILE", help="With --certificate: the model, as JSON.")
     ] = None,
-    questions: Annotated[
+    queries: Annotated[
         bool, flag("--questions", help="List each query instead of the acts that analysts' programs name.")
     ] = False,
     as_json: AsJson = False,
@@ -88,7 +88,7 @@ def audit(
     named = output.suffix[1:] if output else ""
     form = next(iter(forms), named if named in ("json", "csv", "html") else "text")
     report = audit_log(policy, analyst, ledger=ledger, since=since, until=until, expect=expect)
-    _write(report, form, output, single=questions)
+    _write(report, form, output, single=queries)
 
 
 def _write(report: Audit, form: str, output: Path | None, *, single: bool) -> None:

@@ -45,9 +45,9 @@ from pinq.curator.verbs import prepare
 from pinq.engine.rehearsal import Rehearsal
 from pinq.engine.tables import Engine, Measure, Moments, TableRequest
 from pinq.errors import EngineError, InternalError, QueryError, Refusal, Unavailable, unspent
-from pinq.language.queries import Answer, Preview, Question, Request
+from pinq.language.queries import Answer, Preview, Query, Request
 from pinq.language.specs import Partition, scale
-from pinq.ledger.events import LoggedQuestion
+from pinq.ledger.events import LoggedQuery
 from pinq.ledger.ledger import Ledger
 from pinq.public.bits import WATCHED
 from pinq.public.epsilon import ZERO, Epsilon
@@ -78,8 +78,8 @@ class _Work(NamedTuple):
     """A validated request.
 
     Attributes:
-        question: The query.
-        query: The tables to count, and the release of them.
+        query: The query.
+        prepared: The tables to count, and the release of them.
         epsilon: The loss of each part.
         per_row: The loss that a single row may cause.
         noise: The expected error of the answer.
@@ -87,8 +87,8 @@ class _Work(NamedTuple):
         counting: Units of work that the answer will take.
     """
 
-    question: Question
-    query: PreparedQuery
+    query: Query
+    prepared: PreparedQuery
     epsilon: Epsilon
     per_row: Fraction
     noise: Noise
@@ -148,11 +148,11 @@ class Curator:
         work = self._validate(request, deadline)
         deadline.admit(work.checking + work.counting)
         self.meter(analyst, work.checking + work.counting)
-        question = LoggedQuestion(
+        query = LoggedQuery(
             verb=request.verb,
-            about=work.query.about,
-            question=request.identity(self.schema.digest),
-            classes=work.question.facts().get("classes", ""),
+            about=work.prepared.about,
+            identity=request.identity(self.schema.digest),
+            classes=work.query.facts().get("classes", ""),
             act="" if request.act is None else request.act.name,
             run="" if request.act is None else request.act.run,
         )
@@ -160,7 +160,7 @@ class Curator:
             deadline.check()
             WATCHED.require()
             self._rehearse(analyst, request, work, deadline)
-            return self._once(analyst, request, work, question, deadline)
+            return self._once(analyst, request, work, query, deadline)
 
     def given(self, analyst: str, request: Request, schema: str) -> Answer | None:
         """Returns the earlier answer of this request under the schema with this digest.
@@ -168,7 +168,7 @@ class Curator:
         None if there is none.
         """
         earlier, payload = self.ledger.answer_of(analyst, request.id)
-        if earlier is None or payload is None or earlier.question.question != request.identity(schema):
+        if earlier is None or payload is None or earlier.query.identity != request.identity(schema):
             return None
         return Answer.from_json(payload)
 
@@ -189,34 +189,32 @@ class Curator:
     def _rehearse(self, analyst: str, request: Request, work: _Work, deadline: Deadline) -> None:
         """Refuses a request that fails on dummy rows, unless its answer exists already."""
         try:
-            self._rehearsals.require(work.question, work.query, work.per_row, deadline)
+            self._rehearsals.require(work.query, work.prepared, work.per_row, deadline)
         except (Stopped, Unavailable):
             raise
         except Exception:
-            _log.exception("request %s (%s) failed on dummy rows and was not charged", request.id, work.query.about)
+            _log.exception("request %s (%s) failed on dummy rows and was not charged", request.id, work.prepared.about)
             if self.given(analyst, request, self.schema.digest) is None:
                 raise InternalError(
                     f"This cannot be answered: it failed on dummy rows, before it was charged. Please report it: "
-                    f"{work.query.about}."
+                    f"{work.prepared.about}."
                 ) from None
 
-    def _once(
-        self, analyst: str, request: Request, work: _Work, question: LoggedQuestion, deadline: Deadline
-    ) -> Answer:
+    def _once(self, analyst: str, request: Request, work: _Work, query: LoggedQuery, deadline: Deadline) -> Answer:
         """Charges and answers a request, or finds its earlier answer."""
         earlier, given = self.ledger.charge(
             analyst,
             request.id,
-            work.query.demand,
+            work.prepared.demand,
             work.epsilon,
-            question,
+            query,
             columns=self.schema.with_sources(request.columns()),
             reuse=bool(request.reuse),
-            answer_bytes=work.query.answer_bytes,
+            answer_bytes=work.prepared.answer_bytes,
             token=deadline.token,
             version=self.version,
         )
-        if earlier is not None and earlier.question.question != question.question:
+        if earlier is not None and earlier.query.identity != query.identity:
             raise QueryError(f"the request id {request.id!r} was used for another question, which was charged.")
         if given is None:
             if earlier is not None and earlier.version != self.version:
@@ -243,7 +241,7 @@ class Curator:
         epsilon = ZERO if is_paid else work.epsilon
         columns = self.schema.with_sources(request.columns())
         cost, left = self.ledger.price(
-            analyst, work.query.demand, epsilon, verb=request.verb, columns=columns, version=self.version
+            analyst, work.prepared.demand, epsilon, verb=request.verb, columns=columns, version=self.version
         )
         said = self.ledger.state.replaced(analyst, self.version)  # by the log as it was just read
         error = f"{work.noise.error}.{said}" if said and cost else work.noise.error
@@ -268,13 +266,13 @@ class Curator:
         work = self._validate(request, deadline)
         self.meter(analyst, work.checking)
         name, run = ("", "") if request.act is None else (request.act.name, request.act.run)
-        question = LoggedQuestion(about=ATTEMPT, act=name, run=run)
+        query = LoggedQuery(about=ATTEMPT, act=name, run=run)
         self.ledger.attempt(
             analyst,
             request.id,
-            work.query.demand,
+            work.prepared.demand,
             work.epsilon,
-            question,
+            query,
             token=deadline.token,
             version=self.version,
         )
@@ -286,9 +284,9 @@ class Curator:
 
     def _answer(self, request: Request, work: _Work, deadline: Deadline) -> tuple[Answer, str]:
         """The answer of a charged request, and its text. One guard covers all work on rows."""
-        query = work.query
+        prepared = work.prepared
         try:
-            released = query.release(query.count(self._engine, deadline), work.per_row)
+            released = prepared.release(prepared.count(self._engine, deadline), work.per_row)
             answer = Answer(
                 id=request.id,
                 verb=request.verb,
@@ -301,16 +299,16 @@ class Curator:
             )
             return answer, answer.to_json()
         except Stopped:
-            _log.warning("request %s (%s) was stopped after its charge", request.id, query.about)
+            _log.warning("request %s (%s) was stopped after its charge", request.id, prepared.about)
             raise EngineError() from None
         except Exception:
             # One text whatever happened; the provider's own log has the cause.
-            _log.exception("request %s (%s) failed after its charge", request.id, query.about)
+            _log.exception("request %s (%s) failed after its charge", request.id, prepared.about)
             raise EngineError() from None
 
     def _validate(self, request: Request, deadline: Deadline) -> _Work:
         epsilon = Epsilon.of(request.epsilon)
-        question = request.question
+        query = request.query
         checking = checking_work(request, self.schema)
         require_work(checking, self.max_work)
         deadline.admit(checking)
@@ -318,11 +316,11 @@ class Curator:
         parts = request.parts.bind(self.schema)
         if not parts.size:
             raise QueryError("there are no parts to ask.")
-        query = prepare(question, parts, self.schema)
+        prepared = prepare(query, parts, self.schema)
         per_row = epsilon.per_row(self.schema.distance)
-        counting = query.work(self.schema.max_rows, per_row)
+        counting = prepared.work(self.schema.max_rows, per_row)
         require_work(checking + counting, self.max_work)
-        return _Work(question, query, epsilon, per_row, query.noise(per_row), checking, counting)
+        return _Work(query, prepared, epsilon, per_row, prepared.noise(per_row), checking, counting)
 
 
 @lru_cache(maxsize=64)
@@ -364,47 +362,47 @@ class Rehearsals:
         self._schema = schema
         self._passed = passed_under(schema.digest)
 
-    def require(self, question: Question, query: PreparedQuery, epsilon: Fraction, deadline: Deadline) -> None:
+    def require(self, query: Query, prepared: PreparedQuery, epsilon: Fraction, deadline: Deadline) -> None:
         """Runs a request on dummy rows unless one of its kind has passed.
 
         Args:
-            question: The query.
-            query: The same, prepared.
+            query: The query.
+            prepared: The same, prepared.
             epsilon: Its loss for one row.
             deadline: The deadline of the request, also of its rehearsal.
 
         Raises:
             Exception: The code of this kind of request failed.
         """
-        ways, answers = _ways(query) - self._passed, _answers(question, query, epsilon) - self._passed
+        ways, answers = _ways(prepared) - self._passed, _answers(query, prepared, epsilon) - self._passed
         if answers:
             # The first part, and parts with other kinds of candidates.
-            numbers = sorted({0, *question.examples(self._schema)})
-            parts = query.parts.take(np.array(numbers))
-            some = prepare(question.sample(numbers, self._schema), parts, self._schema)
+            numbers = sorted({0, *query.examples(self._schema)})
+            parts = prepared.parts.take(np.array(numbers))
+            some = prepare(query.sample(numbers, self._schema), parts, self._schema)
             for filled in (False, True):
                 some.release(some.count(Rehearsal(self._schema, filled=filled), deadline, SAMPLED_DRAWS), epsilon)
         if ways:
             # Where all parts have one last split, it is an axis of dense tables, and a step down to listed ones.
             for table in (TableRequest(), TableRequest((), "listed")):
-                Rehearsal(self._schema, filled=True).tabulate(query.parts, [table], check=deadline.check)
+                Rehearsal(self._schema, filled=True).tabulate(prepared.parts, [table], check=deadline.check)
         if len(self._passed) >= KEPT_KINDS:
             self._passed.clear()
         self._passed |= ways | answers
 
 
-def _ways(query: PreparedQuery) -> set[Hashable]:
+def _ways(prepared: PreparedQuery) -> set[Hashable]:
     """All kinds of splits on the way of rows to their parts: those above, and the last ones."""
     levels = defaultdict[int, set[Partition | None]](set)
-    for part in query.parts.ancestors.values():
+    for part in prepared.parts.ancestors.values():
         levels[part.depth].add(part.partition)
-    last = levels[0] = {block.partition for block in query.parts.blocks}
+    last = levels[0] = {block.partition for block in prepared.parts.blocks}
     # Rows are looked up by one partition of a level in one way, by several in another: along one column or more.
     beside = {_columns(own) for own in levels.values() if len(own) > 1}
-    depths = {block.part.depth for block in query.parts.blocks}
-    several = scale(len(query.parts))[1], len(depths) > 1, *sorted(beside)
+    depths = {block.part.depth for block in prepared.parts.blocks}
+    several = scale(len(prepared.parts))[1], len(depths) > 1, *sorted(beside)
     return {
-        *((several, "down", partition.form) for partition in query.parts.partitions),
+        *((several, "down", partition.form) for partition in prepared.parts.partitions),
         *((several, "last", partition.form) for partition in last if partition is not None),
     }
 
@@ -415,12 +413,12 @@ def _columns(partitions: Iterable[Partition | None]) -> int:
     return min(2, len({(axis.source, axis.thresholds is None) for axis in axes}))
 
 
-def _answers(question: Question, query: PreparedQuery, epsilon: Fraction) -> set[Hashable]:
+def _answers(query: Query, prepared: PreparedQuery, epsilon: Fraction) -> set[Hashable]:
     """All kinds of tables of a part's answer, and all kinds of sums."""
-    common = question.form(), _summed(query.measure), scale(len(query.tables)), scale(int(1 / epsilon))
+    common = query.form(), _summed(prepared.measure), scale(len(prepared.tables)), scale(int(1 / epsilon))
     return {
-        *((common, "table", table.form, *(axis.form for axis in table.axes)) for table in query.tables),
-        *((common, "sum", axis.form) for axis in (() if query.measure is None else query.measure.inputs)),
+        *((common, "table", table.form, *(axis.form for axis in table.axes)) for table in prepared.tables),
+        *((common, "sum", axis.form) for axis in (() if prepared.measure is None else prepared.measure.inputs)),
     }
 
 

@@ -19,7 +19,7 @@ rows, less ``least``, less a penalty for each split above it, and noise are toge
 ``least`` 100 and a penalty of 20, a tree of 300 rows has 300 - 100 = 200 to spare and its child of 110
 rows 110 - 100 - 20 = -10; a smaller number than -20 counts as -20.
 
-To add a question: its class (``pinq/language/queries.py``), its function here, and its line in
+To add a query: its class (``pinq/language/queries.py``), its function here, and its line in
 ``PREPARE``.
 """
 
@@ -45,7 +45,7 @@ from pinq.language.queries import (
     Average,
     Choose,
     Count,
-    Question,
+    Query,
     Stop,
     Sum,
     SumDerivatives,
@@ -65,15 +65,15 @@ HALVES = Fraction(693148, 1000000)  # ln 2, rounded up
 EXAMPLE_ROWS = (100, 10_000)  # for which a preview says how exact an average is
 
 
-def prepare(question: Question, parts: PartSet, schema: Schema) -> PreparedQuery:
-    """Checks a question against the schema.
+def prepare(query: Query, parts: PartSet, schema: Schema) -> PreparedQuery:
+    """Checks a query against the schema.
 
     Raises ``QueryError`` if it cannot be asked of these parts.
     """
-    return PREPARE[type(question)](question, parts, schema)
+    return PREPARE[type(query)](query, parts, schema)
 
 
-def _count(question: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
+def _count(query: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
     """``noisy_count``: the rows of each part + DLap(1 / epsilon).
 
     Privacy:
@@ -121,7 +121,7 @@ class _Units:
         return np.clip(exact, -MAX_SUM, MAX_SUM).astype(np.int64)
 
 
-def _sum(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
+def _sum(query: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
     """``noisy_sum``: a sum of whole units + DLap(largest / epsilon), in the column's own units.
 
     Privacy:
@@ -130,11 +130,11 @@ def _sum(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
         policy admits has a sum beyond 2^62 units. One with more rows may: its sums stop there, and
         to stop at a public bound moves no two sums apart.
     """
-    column = schema.addable(question.column)
+    column = schema.addable(query.column)
     units = _Units.of(column)
     if units.largest * schema.max_rows >= MAX_SUM:
         raise QueryError(
-            f"sums of `{question.column}` could pass 2^62 units of {float(units.unit):g}; "
+            f"sums of `{query.column}` could pass 2^62 units of {float(units.unit):g}; "
             "the provider must declare rounder bounds or a larger step."
         )
 
@@ -155,17 +155,17 @@ def _sum(question: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
 
     return PreparedQuery(
         parts=parts,
-        about=about(f"noisy_sum of {question.column}", parts),
+        about=about(f"noisy_sum of {query.column}", parts),
         noise=noise,
         release=release,
-        measure=Moments(question.column),
+        measure=Moments(query.column),
         handling=SUMMED,
         draws=2,
         sensitivity=units.largest,
     )
 
 
-def _derivatives(question: SumDerivatives, parts: PartSet, schema: Schema) -> PreparedQuery:
+def _derivatives(query: SumDerivatives, parts: PartSet, schema: Schema) -> PreparedQuery:
     """``noisy_sum`` of derivatives: sums of the rows' vectors + DLap(specs * bound / epsilon).
 
     Privacy:
@@ -178,9 +178,9 @@ def _derivatives(question: SumDerivatives, parts: PartSet, schema: Schema) -> Pr
         Exact: ``bound`` is at most 2^24, so 64 bits hold the sums of 2^38 rows, as many as the
         engine adds up. Held by: tests/privacy/test_derivative_sums.py.
     """
-    vectors = question.column.vectors(schema)
-    splits = [bind(spec, schema) for spec in question.by or ()]
-    sensitivity, unit = vectors.bound * max(1, len(splits)), question.column.unit
+    vectors = query.column.vectors(schema)
+    splits = [bind(spec, schema) for spec in query.by or ()]
+    sensitivity, unit = vectors.bound * max(1, len(splits)), query.column.unit
     numbers = vectors.width * (sum(split.size for split in splits) or 1)
     if len(parts) * numbers > MAX_PARTS:
         raise QueryError(f"this makes {len(parts) * numbers:,} numbers; at most {MAX_PARTS:,} are possible.")
@@ -207,7 +207,7 @@ def _derivatives(question: SumDerivatives, parts: PartSet, schema: Schema) -> Pr
     by = [axis.column or "shards" for split in splits for axis in split.axes]
     return PreparedQuery(
         parts=parts,
-        about=about(f"noisy_sum of {question.column.about}{' by ' if by else ''}{', '.join(by)}", parts),
+        about=about(f"noisy_sum of {query.column.about}{' by ' if by else ''}{', '.join(by)}", parts),
         noise=noise,
         release=release,
         tables=tables,
@@ -219,7 +219,7 @@ def _derivatives(question: SumDerivatives, parts: PartSet, schema: Schema) -> Pr
     )
 
 
-def _average(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
+def _average(query: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
     """``noisy_avg``: from U + DLap(G / epsilon) and L + DLap(G / epsilon).
 
     Privacy:
@@ -231,8 +231,8 @@ def _average(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery
         Exact: G is below 2^24, so 64 bits hold the bins of 2^38 rows, as many as the engine adds
         up.
     """
-    column = schema.numeric(question.column)
-    first, end = question.cells(schema)
+    column = schema.numeric(query.column)
+    first, end = query.cells(schema)
     last = end - first
 
     def noise(epsilon: Fraction) -> Noise:
@@ -251,13 +251,13 @@ def _average(question: Average, parts: PartSet, schema: Schema) -> PreparedQuery
         averages = [_between(column, first, last, up, low) for up, low in pairs]
         return Released(averages, rows=tuple((up + low) / max(1, last) for up, low in pairs))
 
-    within = "" if question.within is None else " from {} to {}".format(*question.within)
+    within = "" if query.within is None else " from {} to {}".format(*query.within)
     return PreparedQuery(
         parts=parts,
-        about=about(f"noisy_avg of {question.column}{within}", parts),
+        about=about(f"noisy_avg of {query.column}{within}", parts),
         noise=noise,
         release=release,
-        measure=Moments(question.column, first=first, last=end),
+        measure=Moments(query.column, first=first, last=end),
         handling=AVERAGED,
         draws=4,
         sensitivity=last,
@@ -285,14 +285,14 @@ def _between(column: Numeric, first: int, last: int, up: int, low: int) -> float
     return (origin.numerator * width.denominator * parts + cells) / (origin.denominator * width.denominator * parts)
 
 
-def _choose(question: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
+def _choose(query: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
     """``exp_mech`` among candidates. Its privacy is that of ``Selection.choose``."""
-    require_score(question.score, schema)
-    if sum(map(len, question.candidates)) > MAX_CANDIDATES:
+    require_score(query.score, schema)
+    if sum(map(len, query.candidates)) > MAX_CANDIDATES:
         raise QueryError(f"at most {MAX_CANDIDATES:,} candidates are possible.")
-    score: Score = question.score
+    score: Score = query.score
     selection = Selection(
-        schema, parts, score, question.candidates, question.which, textbook=question.textbook, each=bool(question.each)
+        schema, parts, score, query.candidates, query.which, textbook=query.textbook, each=bool(query.each)
     )
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
@@ -332,7 +332,7 @@ def _shortfall(kind: str, span: int, epsilon: Fraction, options: int, unit: int 
     return Noise(f"the choice's {kind} is within {within:,.4g} of the best in 95 % of cases")
 
 
-def _vote(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
+def _vote(query: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
     """``exp_mech`` by ``ClassCount``: a noisy majority vote among the values of a column.
 
     Privacy:
@@ -340,9 +340,9 @@ def _vote(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
         Why: parts are disjoint; a row adds 1 to the count of one value of one part, so scores
         change by at most 1, all in one direction.
     """
-    score = question.score
+    score = query.score
     column = schema.categorical(score.target)
-    span = (2 * score.sensitivity(schema)) if question.textbook else score.span(schema)
+    span = (2 * score.sensitivity(schema)) if query.textbook else score.span(schema)
 
     def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
         chosen = list[int]()
@@ -352,7 +352,7 @@ def _vote(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
                 counted.turn.check()
                 counts = counted.array()[start : start + together]
                 lengths = [column.codes] * len(counts)
-                winners = choose_evenly(counts.ravel(), lengths, span, epsilon, textbook=question.textbook)
+                winners = choose_evenly(counts.ravel(), lengths, span, epsilon, textbook=query.textbook)
                 chosen += winners.tolist()
         return Released(chosen)
 
@@ -362,19 +362,19 @@ def _vote(question: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
         noise=lambda epsilon: _shortfall(score.kind, span, epsilon, column.codes),
         release=release,
         tables=(TableRequest(bind(Values(score.target), schema).axes),),
-        handling=WEIGHED if question.textbook else CHOSEN,
-        draws=0 if question.textbook else column.codes,
+        handling=WEIGHED if query.textbook else CHOSEN,
+        draws=0 if query.textbook else column.codes,
         sensitivity=span,
     )
 
 
-def _stop(question: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:
+def _stop(query: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:
     """``exp_mech`` by ``EnoughRows``: how far down a grown tree its parts are large enough.
 
     It is charged where the trees begin, for the answer depends on all of their rows. Its privacy is
     that of ``splits_kept``.
     """
-    score = question.score
+    score = query.score
     score.check(schema)
     if len(parts) > MAX_LEAVES:
         raise QueryError(f"trees of {len(parts):,} leaves are too large; at most {MAX_LEAVES:,} are possible.")
@@ -490,7 +490,7 @@ def _split_above(part: Part, above: int) -> list[bytes]:
     return keys[::-1]
 
 
-PREPARE: dict[type[Question], Callable[[Any, PartSet, Schema], PreparedQuery]] = {
+PREPARE: dict[type[Query], Callable[[Any, PartSet, Schema], PreparedQuery]] = {
     Count: _count,
     Sum: _sum,
     SumDerivatives: _derivatives,

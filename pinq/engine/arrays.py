@@ -23,7 +23,7 @@ from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Axis, Partition, joint_slots
 from pinq.public.schema import ENTRY_BYTES, Kept, Schema
 
-KEPT_BYTES = 2**28  # of earlier questions' tables, and of rows' cells
+KEPT_BYTES = 2**28  # of earlier queries' tables, and of rows' cells
 KEPT_TABLE_BYTES = 2**26  # of one table or list of cells
 CELL_BYTES = 24  # of an occupied cell: its place, its rows and those below it
 KEPT_LOCATIONS = 4
@@ -119,7 +119,7 @@ class ArrayEngine:
         self.forget()
 
     def forget(self) -> None:
-        """Forgets what it keeps of earlier questions; shards stay."""
+        """Forgets what it keeps of earlier queries; shards stay."""
         self._kept.clear()
         self._located.clear()
 

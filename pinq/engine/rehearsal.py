@@ -21,14 +21,14 @@ from pinq.language.parts import Part, PartSet
 from pinq.language.specs import Axis
 from pinq.public.schema import Schema
 
-SAMPLED_PARTS = 16  # of a request's parts: a question of a million parts rehearses as fast as one of sixteen
+SAMPLED_PARTS = 16  # of a request's parts: a query of a million parts rehearses as fast as one of sixteen
 
 
 class Rehearsal:
     """An ``Engine`` over dummy rows, new ones for each request: public facts only.
 
-    The curator runs a prepared question through two of them, ``filled=False`` and ``filled=True``,
-    before it charges: a question that raises on either is refused. Its answers are thrown away. A
+    The curator runs a prepared query through two of them, ``filled=False`` and ``filled=True``,
+    before it charges: a query that raises on either is refused. Its answers are thrown away. A
     compiled request that passed once passes again, so the outcome may be remembered by it.
 
     Args:

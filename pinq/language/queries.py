@@ -4,13 +4,13 @@
 A request names parts by the specs that make them, never by anything of the other side's memory; the
 curator binds every spec to its own schema again, so a forged request is an invalid one.
 
-A request asks its parts one of seven *questions*, each a frozen value with the fields it reads. An
-analyst writes five verbs. ``noisy_sum`` is two questions, told apart by what it adds up: a column,
+A request asks its parts one of seven *queries*, each a frozen value with the fields it reads. An
+analyst writes five verbs. ``noisy_sum`` is two queries, told apart by what it adds up: a column,
 or derivatives. ``exp_mech`` is three, told apart by its score: a choice among candidates, a vote
 for a class (``ClassCount``), and how far down a tree its parts are large enough (``EnoughRows``).
 The curator defines the answers (``pinq/curator/verbs.py``).
 
-A new question is a class here and an entry of ``_BY_VERB``, ``_BY_SUMMAND`` or ``_BY_SCORE``, and
+A new query is a class here and an entry of ``_BY_VERB``, ``_BY_SUMMAND`` or ``_BY_SCORE``, and
 the file that prepares it.
 """
 
@@ -43,7 +43,7 @@ MAX_BY = 4096
 MAX_ACT = 200  # characters of an act's name: a line that a person reads
 
 
-class Question(ABC):
+class Query(ABC):
     """One of the seven.
 
     Attributes:
@@ -72,8 +72,8 @@ class Question(ABC):
         """The kind of the query; queries of one form are answered by the same code."""
         return type(self).__name__
 
-    def sample(self, numbers: Sequence[int], schema: Schema) -> Question:
-        """The question to some of its parts, with one candidate of each form."""
+    def sample(self, numbers: Sequence[int], schema: Schema) -> Query:
+        """The query to some of its parts, with one candidate of each form."""
         return self
 
     def examples(self, schema: Schema) -> set[int]:
@@ -81,8 +81,8 @@ class Question(ABC):
         return set()
 
 
-class ChoiceQuestion(Question):
-    """A question that is answered by choices."""
+class ChoiceQuery(Query):
+    """A query that is answered by choices."""
 
     @abstractmethod
     def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
@@ -90,7 +90,7 @@ class ChoiceQuestion(Question):
 
 
 @dataclass(frozen=True)
-class Count(Question):
+class Count(Query):
     """How many rows has each part?"""
 
     task = "`noisy_count` counts rows"
@@ -101,8 +101,8 @@ class Count(Question):
 
 
 @dataclass(frozen=True)
-class _NumberQuestion(Question):
-    """A question about a numeric column."""
+class _NumberQuery(Query):
+    """A query about a numeric column."""
 
     column: str
 
@@ -116,7 +116,7 @@ class _NumberQuestion(Question):
 
 
 @dataclass(frozen=True)
-class Sum(_NumberQuestion):
+class Sum(_NumberQuery):
     """What do a column's values add up to in each part?"""
 
     task = "`noisy_sum` adds up a column"
@@ -127,7 +127,7 @@ class Sum(_NumberQuestion):
 
 
 @dataclass(frozen=True)
-class SumDerivatives(Question):
+class SumDerivatives(Query):
     """What do public vectors of the rows add up to in each part: derivatives of a loss, products of columns?
 
     Or in each cell of some specs within it.
@@ -167,7 +167,7 @@ class SumDerivatives(Question):
 
 
 @dataclass(frozen=True)
-class Average(_NumberQuestion):
+class Average(_NumberQuery):
     """What is the average of a column in each part?
 
     Attributes:
@@ -191,7 +191,7 @@ class Average(_NumberQuestion):
 
 
 @dataclass(frozen=True)
-class Choose(ChoiceQuestion):
+class Choose(ChoiceQuery):
     """Which candidate is best for each part?
 
     Attributes:
@@ -252,7 +252,7 @@ def _form(candidate: Candidate, schema: Schema) -> Hashable:
 
 
 @dataclass(frozen=True)
-class Vote(ChoiceQuestion):
+class Vote(ChoiceQuery):
     """Which value of a column do most rows of each part have?"""
 
     task = "ClassCount chooses among the values of its own column"
@@ -279,7 +279,7 @@ class Vote(ChoiceQuestion):
 
 
 @dataclass(frozen=True)
-class Stop(ChoiceQuestion):
+class Stop(ChoiceQuery):
     """How many splits above each leaf of grown trees have rows enough?"""
 
     task = "EnoughRows tests the leaves of trees"
@@ -295,11 +295,11 @@ class Stop(ChoiceQuestion):
         return [int(kept) for kept in values]
 
 
-_BY_VERB: dict[str, type[Question]] = {"noisy_count": Count, "noisy_sum": Sum, "noisy_avg": Average}
-_BY_SUMMAND: dict[type, type[Question]] = dict.fromkeys(VECTORS.values(), SumDerivatives)
-_BY_SCORE: dict[type, type[Question]] = {ClassCount: Vote, EnoughRows: Stop}
-QUESTIONS: tuple[type[Question], ...] = (*_BY_VERB.values(), SumDerivatives, Choose, *_BY_SCORE.values())
-"""The one catalogue of questions."""
+_BY_VERB: dict[str, type[Query]] = {"noisy_count": Count, "noisy_sum": Sum, "noisy_avg": Average}
+_BY_SUMMAND: dict[type, type[Query]] = dict.fromkeys(VECTORS.values(), SumDerivatives)
+_BY_SCORE: dict[type, type[Query]] = {ClassCount: Vote, EnoughRows: Stop}
+QUERIES: tuple[type[Query], ...] = (*_BY_VERB.values(), SumDerivatives, Choose, *_BY_SCORE.values())
+"""The one catalogue of queries."""
 UNSAID = {
     "column": None,
     "by": None,
@@ -438,10 +438,10 @@ def _cut(name: str) -> str:
 
 
 class Request(_Frozen):
-    """One question to all parts of a collection.
+    """One query to all parts of a collection.
 
     Attributes:
-        id: An id chosen by the analyst; one id is one question and gets one answer.
+        id: An id chosen by the analyst; one id is one query and gets one answer.
         epsilon: The cost, a decimal number as text, in the policy's terms.
         column: For ``noisy_sum`` and ``noisy_avg``; a loss whose derivatives are added up for
             ``noisy_sum``.
@@ -454,7 +454,7 @@ class Request(_Frozen):
         textbook: For ``exp_mech``: select as papers do, not as well as we can.
         each: For ``exp_mech``: choose a member of every candidate instead of one candidate, sharing
             epsilon evenly.
-        reuse: Whether the stored answer to the identical question will do, at no cost.
+        reuse: Whether the stored answer to the identical query will do, at no cost.
         act: The act to which it belongs, as the analyst's program states it.
     """
 
@@ -477,10 +477,10 @@ class Request(_Frozen):
     act: Act | None = None
 
     @cached_property
-    def question(self) -> Question:
+    def query(self) -> Query:
         """The query.
 
-        Raises ``QueryError`` if a field is given that the question does not read, or one is missing
+        Raises ``QueryError`` if a field is given that the query does not read, or one is missing
         that it needs.
         """
         kind = _BY_VERB.get(self.verb) or _BY_SCORE.get(type(self.score), Choose)
@@ -497,13 +497,13 @@ class Request(_Frozen):
 
     def columns(self) -> set[str]:
         """Every column that the request names. A grant's terms are compared with them."""
-        return self.question.columns().union(*(spec.columns() for spec in self.parts.specs))
+        return self.query.columns().union(*(spec.columns() for spec in self.parts.specs))
 
     def identity(self, schema: str) -> str:
-        """Identifies the question under the schema with a digest, whatever the request's id.
+        """Identifies the query under the schema with a digest, whatever the request's id.
 
         A charge keeps it: a request that is asked again is compared by it. The schema belongs to
-        the question, for a charge for one meaning of "part 1" must not pay for another. The id,
+        the query, for a charge for one meaning of "part 1" must not pay for another. The id,
         ``reuse`` and the act do not belong to it, and one loss has one text here, however it was written.
         """
         same = self.model_copy(update={"id": "-", "epsilon": str(Epsilon.of(self.epsilon)), "reuse": None, "act": None})
@@ -530,7 +530,7 @@ class Request(_Frozen):
             request = _request.validate_json(text)
         except ValidationError as error:
             raise _malformed(error) from None
-        _ = request.question
+        _ = request.query
         return request
 
 
@@ -644,7 +644,7 @@ class Asked(_Frozen):
 
     Attributes:
         at: The time, UTC.
-        about: The question, by public facts.
+        about: The query, by public facts.
         epsilon: The epsilon of each part; None for a refusal.
         spent: The analyst's total afterwards.
         outcome: ``answered``, ``charged, not answered`` or ``refused (...)``.

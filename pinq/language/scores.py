@@ -751,7 +751,7 @@ class Misfit(OfSpecs, Score):
         return (self.weights or (100,))[0] * (off - self.allowance * table.shape[-2]) // 100
 
 
-# What an analyst writes as a score, and what is a question of its own: nothing is chosen among
+# What an analyst writes as a score, and what is a query of its own: nothing is chosen among
 # candidates (pinq/language/queries.py).
 
 

@@ -77,7 +77,7 @@ class Demand:
 
     @classmethod
     def of(cls, parts: PartSet) -> Demand:
-        """The demand of one question to all parts of a collection."""
+        """The demand of one query to all parts of a collection."""
         ancestors = parts.ancestors
         number = {ROOT: 0} | {key: position for position, key in enumerate(ancestors, start=1)}
         # Women who are nurses, asked whole: nodes (0, sex, women) and (1, job, nurses), asked (2,
@@ -150,7 +150,7 @@ class Costs:
         return Epsilon(self.part.get(root_of(version), 0))
 
     def price(self, demand: Demand, epsilon: Epsilon, version: int = 1) -> Epsilon:
-        """Prices a question of ``epsilon`` to every part of the demand: the growth of ``spent``."""
+        """Prices a query of ``epsilon`` to every part of the demand: the growth of ``spent``."""
         part, _ = self._changed(demand, epsilon.nano, root_of(version))
         before = self.spent_on(version).nano
         return Epsilon(part.get(root_of(version), before) - before)

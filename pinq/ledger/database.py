@@ -245,11 +245,11 @@ class Database(ABC):
             return None
         return rows[0] if rows else None
 
-    def keep(self, seq: int, payload: str, questions: Mapping[str, int]) -> None:
+    def keep(self, seq: int, payload: str, queries: Mapping[str, int]) -> None:
         """Keeps a snapshot in the place of the last one, and the charges of queries since."""
         self.run("DELETE FROM snapshot")
         self.run(f"INSERT INTO snapshot VALUES ({seq}, {self.mark})", (payload,))
-        rows = iter(questions.items())
+        rows = iter(queries.items())
         while some := list(islice(rows, ROWS_AT_A_TIME)):
             places = ", ".join([f"({self.mark}, {self.mark})"] * len(some))
             update = "ON CONFLICT (key) DO UPDATE SET seq = excluded.seq"

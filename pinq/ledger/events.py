@@ -85,7 +85,8 @@ class Stored:
     def to_body(self) -> Body:
         """Returns it as JSON."""
         body: Body = {}
-        written = _adapter(type(self)).dump_python(self, mode="json", exclude_defaults=True)  # type: ignore[arg-type]
+        adapter = _adapter(type(self))  # type: ignore[arg-type]
+        written = adapter.dump_python(self, mode="json", by_alias=True, exclude_defaults=True)
         for name, value in written.items():
             body |= value if name == self.flat else {name: value}
         return body
@@ -372,14 +373,14 @@ class Begun(Stored):
 
 
 @dataclass(frozen=True)
-class LoggedQuestion(Stored):
+class LoggedQuery(Stored):
     """The record of a request in the log, by public facts; empty if it does not apply.
 
     Attributes:
         verb: The verb of the request.
         session: For a computation among several parties: the session's digest.
         about: The query in words.
-        question: Digest that identifies the query, without the id of the request.
+        identity: Digest that identifies the query, without the id of the request; the log calls it ``query``.
         classes: For ``ClassCount``: the column whose values are the classes.
         act: Name of the act that it belongs to, from the analyst's program; empty in older logs.
         run: Identifier of the act among others of the same name.
@@ -389,14 +390,14 @@ class LoggedQuestion(Stored):
     verb: str = ""
     session: str = ""
     about: str = ""
-    question: str = ""
+    identity: Annotated[str, Field(alias="question")] = ""
     classes: str = ""
     act: str = ""
     run: str = ""
     stored: Whole = 0
 
 
-NOTHING = LoggedQuestion()
+NOTHING = LoggedQuery()
 
 
 @dataclass(frozen=True)
@@ -407,22 +408,22 @@ class Charged(Stored):
         epsilon: The loss of each part.
         demand: The parts.
         version: The version of the rows that were asked; in logs from before there were versions, 1.
-        question: The question.
+        query: The query.
     """
 
     kind: ClassVar[str] = "charge"
-    flat: ClassVar[str] = "question"
+    flat: ClassVar[str] = "query"
     epsilon: Loss
     demand: Annotated[Demand, PlainValidator(Demand.load), PlainSerializer(Demand.dump)]
     version: Whole = field(default=1, kw_only=True)
-    question: LoggedQuestion = NOTHING
+    query: LoggedQuery = NOTHING
 
     def reserving(self, more: int) -> tuple[Charged, str]:
         """Returns the charge with its size plus ``more`` bytes noted in it, and its text."""
         body = self.to_body()  # once: a demand can have a hundred thousand parts
         # The act has room in ``more``: no refusal may follow from a name.
         stored = len(json.dumps({name: value for name, value in body.items() if name not in ("act", "run")})) + more
-        return replace(self, question=replace(self.question, stored=stored)), _as_text(body | {"stored": stored})
+        return replace(self, query=replace(self.query, stored=stored)), _as_text(body | {"stored": stored})
 
 
 @dataclass(frozen=True)
@@ -443,26 +444,26 @@ class Refused(Stored):
         reason: The error's code.
         asked, remaining, scope: For a lack of budget: the cost, the rest, and the limit that is
             exceeded, of the analyst or of all.
-        question: The query; empty if the analyst had no grant.
+        query: The query; empty if the analyst had no grant.
     """
 
     kind: ClassVar[str] = "refusal"
-    flat: ClassVar[str] = "question"
+    flat: ClassVar[str] = "query"
     reason: str
     asked: Loss | None = None
     remaining: Loss | None = None
     scope: str = ""
-    question: LoggedQuestion = NOTHING
+    query: LoggedQuery = NOTHING
 
     @classmethod
-    def of(cls, error: PinqError, question: LoggedQuestion) -> Refused:
+    def of(cls, error: PinqError, query: LoggedQuery) -> Refused:
         """The record of an error, without the query if the analyst has no grant."""
         match error:
             case BudgetExceeded():
-                return cls(error.code, _nano(error.asked), _nano(error.remaining), error.scope, question)
+                return cls(error.code, _nano(error.asked), _nano(error.remaining), error.scope, query)
             case NotAuthorised():
                 return cls(error.code)
-        return cls(error.code, question=question)
+        return cls(error.code, query=query)
 
 
 @dataclass(frozen=True)
@@ -473,8 +474,8 @@ class SessionLogged(Stored):
     """
 
     kind: ClassVar[str] = "secure"
-    flat: ClassVar[str] = "question"
-    question: LoggedQuestion
+    flat: ClassVar[str] = "query"
+    query: LoggedQuery
     opens: Texts
 
 

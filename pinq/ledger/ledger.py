@@ -27,7 +27,7 @@ from pinq.ledger.events import (
     Declared,
     Extended,
     Granted,
-    LoggedQuestion,
+    LoggedQuery,
     Record,
     Refused,
     Revoked,
@@ -299,7 +299,7 @@ class Ledger(Log):
         request: str,
         demand: Demand,
         epsilon: Epsilon,
-        question: LoggedQuestion = NOTHING,
+        query: LoggedQuery = NOTHING,
         *,
         columns: Collection[str] = (),
         reuse: bool = False,
@@ -314,7 +314,7 @@ class Ledger(Log):
             request: The request's id, chosen by the analyst.
             demand: The parts that the request is about.
             epsilon: The loss of each part.
-            question: The record of the request in the log.
+            query: The record of the request in the log.
             columns: The columns that the request names, for the terms of the grant.
             reuse: Whether an earlier charge for the same query counts for this request.
             answer_bytes: The largest length of the answer's text.
@@ -327,14 +327,14 @@ class Ledger(Log):
         Raises:
             NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused.
         """
-        asked = (version, question.question) if reuse else None
+        asked = (version, query.identity) if reuse else None
         if self.state.charged_as(analyst, request, asked)[1]:
             found = self.run(lambda log: self._found(log, analyst, request, asked, token))
             if found[0] is not None:
                 return found
         # Room for the answer is taken with the charge: a request that was charged can be answered.
         # It is written down before: others wait while a transaction lasts.
-        charged, text = Charged(epsilon, demand, question, version=version).reserving(answer_bytes + 2 * EVENT_BYTES)
+        charged, text = Charged(epsilon, demand, query, version=version).reserving(answer_bytes + 2 * EVENT_BYTES)
 
         def work(log: Log) -> tuple[Found, PinqError | None]:
             log.state.require_token(token, analyst)  # a wrong one is not logged
@@ -342,12 +342,12 @@ class Ledger(Log):
                 grant = log.state.valid(analyst)
                 found = log.charge_of(analyst, request, asked)
                 if found[0] is None:
-                    log.state.require(grant, question.verb, columns, demand, epsilon, version)
-                    grant.require_room(charged.question.stored)
+                    log.state.require(grant, query.verb, columns, demand, epsilon, version)
+                    grant.require_room(charged.query.stored)
                     log.append(charged, analyst, request, text=text)
                 return found, None
             except (NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded) as error:
-                log.refuse(error, analyst, request, question)
+                log.refuse(error, analyst, request, query)
                 return (None, None), error  # Raised here, it would undo the event just written.
 
         try:
@@ -361,12 +361,12 @@ class Ledger(Log):
             raise refusal
         return found
 
-    def _found(self, log: Log, analyst: str, request: str, question: Wanted | None, token: str) -> Found:
+    def _found(self, log: Log, analyst: str, request: str, query: Wanted | None, token: str) -> Found:
         """The earlier charge and answer of a valid analyst, also from a read-only ledger."""
         log.state.require_token(token, analyst)
         grant = log.state.grant_of(analyst)
         valid = grant is not None and grant.valid
-        return log.charge_of(analyst, request, question) if valid else (None, None)
+        return log.charge_of(analyst, request, query) if valid else (None, None)
 
     def answer(self, analyst: str, request: str, payload: str) -> str:
         """Persists the answer of a charged request before it is sent.
@@ -376,16 +376,16 @@ class Ledger(Log):
         """
         return self.run(lambda log: log.add_answer(analyst, request, payload), write=True)
 
-    def log_session(self, analyst: str, request: str, question: LoggedQuestion, opens: Collection[str]) -> None:
+    def log_session(self, analyst: str, request: str, query: LoggedQuery, opens: Collection[str]) -> None:
         """Logs a computation among several parties: an exact one before it, a charged one after it."""
-        self.run(lambda log: log.append(SessionLogged(question, tuple(opens)), analyst, request), write=True)
+        self.run(lambda log: log.append(SessionLogged(query, tuple(opens)), analyst, request), write=True)
 
     def authorise(self, analyst: str) -> Account:
         """A valid grant, else ``NotAuthorised``, and the refusal is logged."""
         try:
             return self.grant_of(analyst)
         except NotAuthorised as error:
-            refused = Refused.of(error, LoggedQuestion(about="open"))
+            refused = Refused.of(error, LoggedQuery(about="open"))
             self.run(lambda log: log.append(refused, analyst), write=True)
             raise
 
@@ -395,7 +395,7 @@ class Ledger(Log):
         request: str,
         demand: Demand,
         epsilon: Epsilon,
-        question: LoggedQuestion,
+        query: LoggedQuery,
         *,
         token: str = "",
         version: int = 1,
@@ -409,7 +409,7 @@ class Ledger(Log):
             request: The id of the attempt.
             demand: The parts that all queries of the act are about.
             epsilon: The loss of each part by all queries.
-            question: The record of the attempt in the log.
+            query: The record of the attempt in the log.
             token: Digest of the analyst's token, which must still be valid; empty for none.
             version: The version of the rows that would answer.
 
@@ -429,16 +429,16 @@ class Ledger(Log):
         def refuse(log: Log) -> BudgetExceeded | None:
             error = work(log)
             if error is not None:
-                log.refuse(error, analyst, request, question)
+                log.refuse(error, analyst, request, query)
             return error
 
         # What the budget covers is only read. What it does not cover is looked at again where it is logged.
         if self.run(work) is not None and (refusal := self.run(refuse, write=True)) is not None:
             raise refusal
 
-    def is_paid(self, analyst: str, request: str, question: str, version: int = 1) -> bool:
+    def is_paid(self, analyst: str, request: str, query: str, version: int = 1) -> bool:
         """Returns whether ``charge`` with ``reuse`` would find an earlier charge."""
-        charge, _ = self.run(lambda log: log.charge_of(analyst, request, (version, question)))
+        charge, _ = self.run(lambda log: log.charge_of(analyst, request, (version, query)))
         return charge is not None
 
     def price(

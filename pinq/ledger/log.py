@@ -31,7 +31,7 @@ from pinq.ledger.events import (
     Answered,
     Charged,
     Event,
-    LoggedQuestion,
+    LoggedQuery,
     Record,
     Refused,
     Signature,
@@ -43,7 +43,7 @@ from pinq.ledger.events import (
     text_of,
 )
 from pinq.ledger.postgresql import PostgreSQL
-from pinq.ledger.snapshot import dump, load, question_key
+from pinq.ledger.snapshot import dump, load, query_key
 from pinq.ledger.state import Account, LedgerState, Wanted
 from pinq.public.epsilon import Epsilon
 
@@ -67,7 +67,7 @@ class Earlier(NamedTuple):
     """An earlier charge: its request's id, its query, and the version of the rows that it was asked of."""
 
     request: str
-    question: LoggedQuestion
+    query: LoggedQuery
     version: int
 
 
@@ -143,7 +143,7 @@ class Log:
         self.database.require_same()
         outcome: Future[T] = Future()
         # Ana, bob and eve come at once. Ana is first: she takes all that waits, does it in one
-        # transaction, commits, and wakes bob and eve, whose work is done. Eve's second question came
+        # transaction, commits, and wakes bob and eve, whose work is done. Eve's second query came
         # during the commit: she wakes too, and leads all that waits by then.
         with self._waiting:
             self._jobs.append(Job(work, write, outcome))
@@ -251,8 +251,8 @@ class Log:
     def _keep(self) -> None:
         """Keeps a snapshot, in the running transaction, and forgets what the tables have."""
         asked = {
-            question_key(analyst, question): self.state.accounts[analyst].charges[request]
-            for (analyst, question), request in self.state.questions.items()
+            query_key(analyst, query): self.state.accounts[analyst].charges[request]
+            for (analyst, query), request in self.state.queries.items()
         }
         payload = dump(self.state, self.first)
         self.append(Snapshot(digest_of(payload)))
@@ -359,16 +359,14 @@ class Log:
 
     # Within a transaction
 
-    def charge_of(
-        self, analyst: str, request: str, question: Wanted | None = None
-    ) -> tuple[Earlier | None, str | None]:
+    def charge_of(self, analyst: str, request: str, query: Wanted | None = None) -> tuple[Earlier | None, str | None]:
         """Returns the charge of a request and its answer, each None where there is none.
 
-        With a question, its last charge is found too, unless the request's own id was charged.
+        With a query, its last charge is found too, unless the request's own id was charged.
         """
-        request, seq = self._charged_as(analyst, request, question)
+        request, seq = self._charged_as(analyst, request, query)
         record = self._record_at(seq, Charged) if seq else None
-        charge = None if record is None else Earlier(request, record.question, record.version)
+        charge = None if record is None else Earlier(request, record.query, record.version)
         return charge, self.text_of_answer(analyst, request)
 
     def text_of_answer(self, analyst: str, request: str) -> str | None:
@@ -387,18 +385,18 @@ class Log:
         since = (account.charges if kind == Charged.kind else account.answers).get(request, 0)
         return since or (self.database.once(kind, analyst, request, self.kept) if self.kept else 0)
 
-    def _charged_as(self, analyst: str, request: str, question: Wanted | None) -> tuple[str, int]:
+    def _charged_as(self, analyst: str, request: str, query: Wanted | None) -> tuple[str, int]:
         """The same as ``LedgerState.charged_as``, also for charges before the last snapshot."""
         own = self._once(Charged.kind, analyst, request)
-        found = (request, own) if own else self.state.charged_as(analyst, request, question)
-        if found[1] or question is None or not self.kept:
+        found = (request, own) if own else self.state.charged_as(analyst, request, query)
+        if found[1] or query is None or not self.kept:
             return found
-        seq = self.database.asked(question_key(analyst, question))
+        seq = self.database.asked(query_key(analyst, query))
         if not 0 < seq < self.kept:
             return found
         (row,) = self.database.numbered([seq])
         record = self._record_at(seq, Charged)  # verified, whatever the table of queries says
-        same = (row.analyst, record.version, record.question.question) == (analyst, *question)
+        same = (row.analyst, record.version, record.query.identity) == (analyst, *query)
         return (row.request, seq) if same else found
 
     def add_answer(self, analyst: str, request: str, payload: str) -> str:
@@ -408,11 +406,11 @@ class Log:
             self.append(Answered(digest_of(payload)), analyst, request, answer=payload)
         return payload if given is None else given
 
-    def refuse(self, error: PinqError, analyst: str, request: str, question: LoggedQuestion) -> None:
+    def refuse(self, error: PinqError, analyst: str, request: str, query: LoggedQuery) -> None:
         """Adds a refusal, unless the analyst's grant has no room for it."""
         account = self.state.account(analyst)
         if not account.granted or account.stored + EVENT_BYTES <= account.most_stored:
-            self.append(Refused.of(error, question), analyst, request)
+            self.append(Refused.of(error, query), analyst, request)
 
     def append(
         self,

@@ -77,9 +77,9 @@ def load(text: str) -> tuple[LedgerState, str] | None:
     return state, read["first"]
 
 
-def question_key(analyst: str, question: Wanted) -> str:
+def query_key(analyst: str, query: Wanted) -> str:
     """The key of an analyst's query of a version of the rows, in the table of queries."""
-    return digest_of(json.dumps([analyst, *question]))
+    return digest_of(json.dumps([analyst, *query]))
 
 
 _PLAIN = ("granted", "token", "revoked", "stored", "answered", "first", "last")

@@ -179,7 +179,7 @@ class Account:
                 # Charges at 10:00:00, 10:00:30 and 10:01:00: the first is a minute old and goes.
                 while self.recent[0] <= moment - MINUTE:
                     self.recent.popleft()
-                self.stored += max(EVENT_BYTES, record.question.stored)
+                self.stored += max(EVENT_BYTES, record.query.stored)
             case Refused():
                 self._asked(event)
                 self.refused[record.reason] += 1
@@ -248,7 +248,7 @@ class LedgerState:
         since: The number of the event that declared each column as it is now, by column.
         together: The spending of all analysts, and the cap over them.
         accounts: The accounts of all analysts in the log, by name.
-        questions: The id of an analyst's last charge for a query of a version of the rows, since the last snapshot.
+        queries: The id of an analyst's last charge for a query of a version of the rows, since the last snapshot.
         rows: The last version of the rows, as it is known now; None where none was logged.
         begun: The time at which each version of the rows began, by its number; of the first, at which it was noted.
         holders: The analyst of each token, also of a revoked grant, by the token's digest.
@@ -260,7 +260,7 @@ class LedgerState:
         self.since: dict[str, int] = {}
         self.together = Together()
         self.accounts: dict[str, Account] = {}
-        self.questions: dict[tuple[str, Wanted], str] = {}
+        self.queries: dict[tuple[str, Wanted], str] = {}
         self.rows: Begun | None = None
         self.begun: dict[int, str] = {}
         self.holders: dict[str, str] = {}
@@ -296,15 +296,15 @@ class LedgerState:
             raise NotAuthorised()
         return grant
 
-    def charged_as(self, analyst: str, request: str, question: Wanted | None) -> tuple[str, int]:
+    def charged_as(self, analyst: str, request: str, query: Wanted | None) -> tuple[str, int]:
         """The id under which a request was charged, and the number of that event; 0 for none.
 
-        With a question, its last charge is found too, unless the request's own id was charged.
+        With a query, its last charge is found too, unless the request's own id was charged.
         """
         account = self.accounts.get(analyst)
         charges = {} if account is None else account.charges
-        if question is not None and request not in charges:
-            request = self.questions.get((analyst, question), request)
+        if query is not None and request not in charges:
+            request = self.queries.get((analyst, query), request)
         return request, charges.get(request, 0)
 
     def price(self, grant: Account, demand: Demand, epsilon: Epsilon, version: int = 1) -> tuple[Epsilon, Epsilon]:
@@ -314,7 +314,7 @@ class LedgerState:
             The cost, and the smaller rest of the grant and the cap after it; below 0 if the request
             would be refused.
         """
-        # Granted 1, .6 of it spent, .3 left under the cap: a question of .2 would leave .2 of the
+        # Granted 1, .6 of it spent, .3 left under the cap: a query of .2 would leave .2 of the
         # grant and .1 under the cap, so .1.
         own, together = grant.costs.price(demand, epsilon, version), self.together
         under_cap = together.cap - together.spent - own
@@ -409,15 +409,15 @@ class LedgerState:
                 self.policy, self.together.cap = record, record.cap
             case Charged():
                 self.together.spent += grown
-                if record.question.question:
-                    self.questions[event.analyst, (record.version, record.question.question)] = event.request
+                if record.query.identity:
+                    self.queries[event.analyst, (record.version, record.query.identity)] = event.request
             case Begun():
                 self.rows = record
                 self.begun.setdefault(record.number, event.at)
 
     def forget(self) -> None:
         """Forgets the numbers of events by request, which are in the tables too."""
-        self.questions.clear()
+        self.queries.clear()
         for account in self.accounts.values():
             account.charges.clear()
             account.answers.clear()

@@ -2,7 +2,7 @@
 """``verify_certificate`` computes a model again from the answers in a ledger.
 
 A fit is deterministic given its answers. So the stored miner is fitted once more, on a session that
-answers each question with what the ledger charged and answered under the certificate's ids: either
+answers each query with what the ledger charged and answered under the certificate's ids: either
 the same model comes out, or it is not proved.
 
 Privacy:
@@ -113,11 +113,11 @@ class _Answers:
         self._left: defaultdict[tuple[str, Epsilon], deque[tuple[Charged, str, str]]] = defaultdict(deque)
 
     def add(self, charged: Charged, entry: str, answer: str) -> None:
-        """Puts an answer behind those to the same question."""
-        self._left[charged.question.question, charged.epsilon].append((charged, entry, answer))
+        """Puts an answer behind those to the same query."""
+        self._left[charged.query.identity, charged.epsilon].append((charged, entry, answer))
 
     def ask(self, request: Request) -> Answer:
-        """Returns the next answer to this question; ``QueryError`` where there is none."""
+        """Returns the next answer to this query; ``QueryError`` where there is none."""
         left = self._left[request.identity(self.schema.digest), Epsilon.of(request.epsilon)]
         if not left:
             raise QueryError(f"the fit asks a {request.verb} that was not charged under the ids of the certificate.")

@@ -14,7 +14,7 @@ from pinq.curator.price import units
 from pinq.errors import InternalError
 from pinq.language.queries import Act, Answer, Asked, Budget
 from pinq.language.wire import HistoryPage
-from pinq.ledger.events import Charged, LoggedQuestion, Refused, now
+from pinq.ledger.events import Charged, LoggedQuery, Refused, now
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import LogLine
 
@@ -110,30 +110,30 @@ def _asked(line: LogLine, given: str | None, since: Mapping[str, int], version: 
     match line.event.record:
         case Charged() as charge:
             return Asked(
-                act=_act(charge.question),
+                act=_act(charge.query),
                 at=at,
-                about=charge.question.about,
+                about=charge.query.about,
                 epsilon=str(charge.epsilon),
                 spent=spent,
                 outcome=_outcome(charge, given),
                 answer=None if given is None else Answer.from_json(given),
-                classes=(line.event.seq > since.get(charge.question.classes, 0) and charge.question.classes) or None,
+                classes=(line.event.seq > since.get(charge.query.classes, 0) and charge.query.classes) or None,
                 version=None if charge.version == version else charge.version,
             )
         case Refused() as refusal:
             outcome = f"refused ({refusal.reason})"
-            return Asked(act=_act(refusal.question), at=at, about=refusal.question.about, spent=spent, outcome=outcome)
+            return Asked(act=_act(refusal.query), at=at, about=refusal.query.about, spent=spent, outcome=outcome)
     raise InternalError(f"An event of kind {line.event.kind} is no request. Please report it.")
 
 
-def _act(question: LoggedQuestion) -> Act | None:
-    return Act(name=question.act, run=question.run) if question.act else None
+def _act(query: LoggedQuery) -> Act | None:
+    return Act(name=query.act, run=query.run) if query.act else None
 
 
 def _outcome(charge: Charged, given: str | None) -> str:
     if given:
         return "answered"
-    return "computed among several parties" if charge.question.session else "charged, not answered"
+    return "computed among several parties" if charge.query.session else "charged, not answered"
 
 
 def budget(ledger: Ledger, analyst: str, version: int = 1) -> Budget:

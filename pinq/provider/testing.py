@@ -224,7 +224,7 @@ class AskedOtherwise(Exception):
 def first_difference(
     learn: Callable[[PrivateQueryable], object], here: PrivateQueryable, there: PrivateQueryable
 ) -> str:
-    """Tells where a miner's questions or result follow from anything else than answers.
+    """Tells where a miner's queries or result follow from anything else than answers.
 
     The miner learns from one table, and what it is told is kept. Then it learns from the other table,
     where each call gets the kept result. So a miner that sees answers only does the same: it asks the

@@ -51,7 +51,7 @@ def create_app(
         log: The provider's log of requests.
         metrics_address: The host, first port and number of ports of metrics; None for none.
         reload: The function that SIGHUP calls; None to read the policies alone.
-        listening: Called once questions can be answered.
+        listening: Called once queries can be answered.
     """
     gate = Gate(datasets, settings or Settings(), log or RequestLog())
     readiness = Readiness(datasets, gate.workers, gate.log)

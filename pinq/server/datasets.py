@@ -308,7 +308,7 @@ class Datasets:
     def reload(self) -> Reloaded:
         """Reads all policies again. If a policy cannot be opened, its old dataset stays.
 
-        A policy of a folder that is there no more is served no more. Questions that were let in end
+        A policy of a folder that is there no more is served no more. Queries that were let in end
         under the policy that let them in.
         """
         try:

@@ -14,7 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 from pinq import __version__
 from pinq.language.products import AnyVector
-from pinq.language.queries import Answer, Average, Choose, Count, Question, Request, Stop, Sum, SumDerivatives, Vote
+from pinq.language.queries import Answer, Average, Choose, Count, Query, Request, Stop, Sum, SumDerivatives, Vote
 from pinq.language.scores import AnyScore, ClassCount, EnoughRows
 from pinq.language.wire import PROTOCOL, Description, Failure, Health, HistoryPage, WireBudget, WirePreview
 
@@ -37,8 +37,8 @@ STATUSES = {
 }
 _OTHER_SCORES = reduce(or_, (score for score in get_args(AnyScore) if score not in (ClassCount, EnoughRows)))
 _CANDIDATES: Any = Annotated[Request.model_fields["candidates"].rebuild_annotation(), Field(min_length=1)]  # noqa: F821
-# Each question with its verb, and what it takes in the place of all that a request may have there.
-QUESTIONS: tuple[tuple[type[Question], str, Mapping[str, Any]], ...] = (
+# Each query with its verb, and what it takes in the place of all that a request may have there.
+QUERIES: tuple[tuple[type[Query], str, Mapping[str, Any]], ...] = (
     (Count, "noisy_count", {}),
     (Sum, "noisy_sum", {"column": str}),
     (SumDerivatives, "noisy_sum", {"column": AnyVector}),
@@ -65,8 +65,8 @@ START = {
 
 def document() -> dict[str, Any]:
     """Makes it."""
-    questions = [_question(*question) for question in QUESTIONS]
-    models: list[type[BaseModel]] = [Health, Failure, *(model for _, _, model, _ in ROUTES), *questions]
+    queries = [_query(*query) for query in QUERIES]
+    models: list[type[BaseModel]] = [Health, Failure, *(model for _, _, model, _ in ROUTES), *queries]
     # What is served fits what would be read, and that has the fields by name.
     _, made = models_json_schema([(model, "validation") for model in models], ref_template=f"{SCHEMAS}{{model}}")
     health = {"tags": ["server"], "summary": "Says that the server answers.", "responses": _answers(Health)}
@@ -77,13 +77,13 @@ def document() -> dict[str, Any]:
         "info": {"title": "pinq", "version": __version__, "description": ABOUT},
         "paths": {"/healthz": {"get": health}} | asking,
         "components": {
-            "schemas": made["$defs"] | {"Request": {"oneOf": [_reference(question) for question in questions]}},
+            "schemas": made["$defs"] | {"Request": {"oneOf": [_reference(query) for query in queries]}},
             "securitySchemes": {"bearer": bearer},
         },
     }
 
 
-def _question(kind: type[Question], verb: str, narrower: Mapping[str, Any]) -> type[BaseModel]:
+def _query(kind: type[Query], verb: str, narrower: Mapping[str, Any]) -> type[BaseModel]:
     """A request with one kind of query: a model of its fields."""
     reads = {"id", "epsilon", "parts", "reuse", *(field.name for field in fields(kind))}  # type: ignore[arg-type]
     has: dict[str, Any] = {

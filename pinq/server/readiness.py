@@ -100,7 +100,7 @@ class Readiness(Collector):
             return Findings(("a ledger or a disk does not answer",))
 
     def _now(self) -> Findings:
-        if self._log.failing:  # where no questions come, this line finds out whether it takes lines again
+        if self._log.failing:  # where no queries come, this line finds out whether it takes lines again
             self._log.write("trying the log")
         is_due = time.monotonic() >= self._probed + PROBE_SECONDS
         if is_due:
@@ -207,7 +207,7 @@ class Metrics:
 
 
 def problem_of(dataset: Dataset, *, probe: bool = False) -> str:
-    """Says what keeps a dataset's questions from being answered; empty for nothing.
+    """Says what keeps a dataset's queries from being answered; empty for nothing.
 
     Args:
         dataset: Open.

@@ -174,7 +174,7 @@ def coarse(at: str, bucket: float) -> str:
 
 
 def query(visit: Visit, body: bytes, schema: str | None) -> str:
-    """Answers a question."""
+    """Answers a query."""
     dataset, grant = visit.opened
     try:
         request = _request(visit, body)
@@ -193,7 +193,7 @@ def query(visit: Visit, body: bytes, schema: str | None) -> str:
 
 @unspent()
 def preview(visit: Visit, body: bytes, schema: str | None) -> str:
-    """Says what a question would cost."""
+    """Says what a query would cost."""
     dataset, grant = visit.opened
     request = _request(visit, body)
     if _changed(visit, schema):

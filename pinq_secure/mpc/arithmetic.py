@@ -289,7 +289,7 @@ class Arithmetic(Sharing):
     Args:
         link: The link to the other parties.
         bits: Every compared number lies between -2^(bits-1) and 2^(bits-1); see ``gini_bits``.
-        rounds: Asks the questions that have noise; by default those of a simulation.
+        rounds: Asks the queries that have noise; by default those of a simulation.
         plays: The number of parties that this process plays: 1, or all of them in one process.
 
     Attributes:
@@ -428,7 +428,7 @@ class Arithmetic(Sharing):
         shape: tuple[int, ...],
         colluding: int,
     ) -> np.ndarray:
-        """Opens the answer of one question with noise, a value for each of the first axis of its numbers.
+        """Opens the answer of one query with noise, a value for each of the first axis of its numbers.
 
         Args:
             what: The opened values.

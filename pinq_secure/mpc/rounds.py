@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Rounds`` runs a session's queries one after the other: draw, meet, pay, open, keep.
 
-A round is one question with noise. Its opened values are kept at every party under the run's name
+A round is one query with noise. Its opened values are kept at every party under the run's name
 and the round's number. A run that broke off begins again with what was kept: kept rounds are read,
 and nothing is drawn, paid or sent for them.
 
@@ -9,7 +9,7 @@ Privacy:
     Claim: a round is opened once, whatever breaks off. Why: its noise follows from a key that a
     party draws before the first round and keeps until the last, and from that party's rows. A round
     that broke off after some party saw its values is opened again with the same values, so nobody
-    sees a second noise for one charge. A charge names its question, so another one, which would
+    sees a second noise for one charge. A charge names its query, so another one, which would
     have the same noise, is not opened in its place.
     Assumes: rows stay as they are between two attempts; a provider does not go on with others.
     Noise is drawn before the others hear of the round, and that they hear at a multiple of ``TICK``
@@ -103,9 +103,9 @@ class Rounds:
         draw: Callable[[Bits], np.ndarray],
         work: Callable[[np.ndarray, Bits], Awaitable[np.ndarray]],
         *,
-        question: bytes = b"",
+        query: bytes = b"",
     ) -> np.ndarray:
-        """Opens the answer of one question.
+        """Opens the answer of one query.
 
         Args:
             what: The opened values.
@@ -113,12 +113,12 @@ class Rounds:
             size: The number of opened values.
             draw: Draws this party's noise from a source of bits.
             work: Opens the answer, from the noise and the source, and notes it in ``opened``.
-            question: Further facts that must be the same at all parties.
+            query: Further facts that must be the same at all parties.
         """
         number = self._number
         # Prices are rounded up together: three thirds of a nano cost one.
         nano = math.ceil((self._loss + epsilon) * NANO) - math.ceil(self._loss * NANO)
-        place = _digest(f"{self._place} {number} {what} {nano}".encode() + question)
+        place = _digest(f"{self._place} {number} {what} {nano}".encode() + query)
         if number < len(self._kept):
             values = self._read(number, place, size)
             self.opened.append(Opened(what, tuple(values)))

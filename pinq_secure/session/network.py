@@ -78,7 +78,7 @@ class Network(Link):
         self.sent = self._step = 0
         self._state = JOINING
         # What has arrived of each party, and what ended its connection.
-        # Two messages wait for a question before the other end must.
+        # Two messages wait for a query before the other end must.
         self._arrived = {number: asyncio.Queue[tuple[int, bytes] | SessionError](2) for number in self.others}
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None

@@ -331,14 +331,14 @@ FAULTS = (
         "rows are read before the charge",
         "pinq/curator/monitor.py",
         "earlier, given = self.ledger.charge(",
-        "list(work.query.count(self._engine, turn))\n        earlier, given = self.ledger.charge(",
+        "list(work.prepared.count(self._engine, deadline))\n        earlier, given = self.ledger.charge(",
         (CURATOR, GUARDS, "tests/e2e/test_faults.py"),
     ),
     Fault(
         "a failure after the charge says why",
         "pinq/curator/monitor.py",
-        '_log.exception("request %s (%s) failed after its charge", request.id, query.about)\n            raise EngineError() from None',
-        '_log.exception("request %s (%s) failed after its charge", request.id, query.about)\n            raise',
+        '_log.exception("request %s (%s) failed after its charge", request.id, prepared.about)\n            raise EngineError() from None',
+        '_log.exception("request %s (%s) failed after its charge", request.id, prepared.about)\n            raise',
         (GUARDS, "tests/e2e/test_faults.py"),
     ),
     Fault(
@@ -351,15 +351,15 @@ FAULTS = (
     Fault(
         "one id may ask two questions",
         "pinq/curator/monitor.py",
-        "if earlier is not None and earlier.question.question != question.question:",
+        "if earlier is not None and earlier.query.identity != query.identity:",
         "if False:",
         (GUARDS,),
     ),
     Fault(
         "terms forget the columns of the parts",
         "pinq/language/queries.py",
-        "return self.question.columns().union(*(spec.columns() for spec in self.parts.specs))",
-        "return self.question.columns()",
+        "return self.query.columns().union(*(spec.columns() for spec in self.parts.specs))",
+        "return self.query.columns()",
         ("tests/e2e/test_column_terms.py",),
     ),
     Fault(

@@ -63,8 +63,8 @@ def require_one(handle: Any, act: str) -> None:
     assert refused.reason == BudgetExceeded.code
     assert (refused.asked, refused.remaining) == (Epsilon.of(1), Epsilon.of("0.5"))
     assert refused.scope == "analyst"
-    assert refused.question.about == ATTEMPT
-    assert act in refused.question.act
+    assert refused.query.about == ATTEMPT
+    assert act in refused.query.act
     assert handle.budget.spent == 0
 
 

@@ -59,7 +59,7 @@ def test_not_enough_budget(granted: Callable[..., Any]) -> None:
     refusal = last.record
     assert isinstance(refusal, Refused)
     assert (refusal.reason, refusal.asked, refusal.remaining) == ("budget", Epsilon.of("0.4"), Epsilon.of("0.3"))
-    assert refusal.question.about == "noisy_avg of age on the whole table"
+    assert refusal.query.about == "noisy_avg of age on the whole table"
     handle.noisy_count(epsilon=0.3)
 
 

@@ -22,11 +22,11 @@ import pytest
 import pinq
 from miners import DiffPID3
 from pinq import ClassCount, Gini, Groups, Values
-from pinq.language.queries import Question, Request
+from pinq.language.queries import Query, Request
 from pinq.language.wire import PROTOCOL_HEADER, SCHEMA_HEADER
 from pinq.provider.grants import make_terms
 from pinq.provider.opening import open_ledger
-from pinq.server.openapi import QUESTIONS
+from pinq.server.openapi import QUERIES
 from tests.support.processes.ports import free_port
 from tests.support.processes.servers import (
     EVERY_TYPE,
@@ -412,7 +412,7 @@ def test_what_is_served_fits_the_openapi_document(server: Server, policy: Path) 
 
         for name, path in (("Description", ""), ("WireBudget", "/budget"), ("HistoryPage", "/history")):
             assert fits(name, client.get(f"/v1/people{path}").json())
-        kinds = [kind.__name__ for kind, _, _ in QUESTIONS]
+        kinds = [kind.__name__ for kind, _, _ in QUERIES]
         for name, said in questions.items():
             request = {"id": name, "epsilon": "0.1"} | said
             assert [kind for kind in kinds if fits(kind, request)] == [name]
@@ -422,9 +422,7 @@ def test_what_is_served_fits_the_openapi_document(server: Server, policy: Path) 
             assert not fits("Request", request | {"verb": "noisy_median"})
         assert not fits("Request", {"id": "x", "epsilon": "0.1", "verb": "noisy_count", "column": "age"})
         assert fits("Failure", client.get("/v1/nowhere/budget").json())
-    assert set(kinds) == {kind.__name__ for kind in _kinds(Question) if not inspect.isabstract(kind)} - {
-        "_NumberQuestion"
-    }
+    assert set(kinds) == {kind.__name__ for kind in _kinds(Query) if not inspect.isabstract(kind)} - {"_NumberQuery"}
 
 
 def _kinds(of: type) -> list[type]:

@@ -20,7 +20,7 @@ from tests.support.processes.forked_processes import run_pinq
 from tests.support.processes.servers import Server, publish, serving, token_of
 
 WORKERS = 2
-QUESTIONS = 60
+QUERIES = 60
 DELAYED_SECONDS = 0.035  # a packet that waits for an acknowledgement waits 40 ms
 
 
@@ -80,13 +80,13 @@ def ask(root: str, token: str, name: str) -> str:
 def test_workers_share_port_and_ledger_and_are_started_again(server: Server, tmp_path: Path) -> None:
     """Each question is charged once, whoever answers it, and no two workers draw the same noise; a killed one comes back; SIGHUP reaches all; SIGTERM ends all."""
     token = token_of(tmp_path / "people.yaml")
-    names = [f"q{number // 2}" for number in range(2 * QUESTIONS)]  # each id twice
+    names = [f"q{number // 2}" for number in range(2 * QUERIES)]  # each id twice
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda name: ask(server.root, token, name), names))
     assert answers[::2] == answers[1::2]
-    assert len({json.loads(answer)["values"][0] for answer in answers}) > 0.9 * QUESTIONS
+    assert len({json.loads(answer)["values"][0] for answer in answers}) > 0.9 * QUERIES
     ledger = Ledger(str(tmp_path / "people.parquet.ledger"), create=False, read_only=True)
-    assert ledger.accounts()["ana"].answered == QUESTIONS
+    assert ledger.accounts()["ana"].answered == QUERIES
     ledger.close()
     assert fastest(server.root) < DELAYED_SECONDS
 

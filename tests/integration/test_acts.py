@@ -83,7 +83,7 @@ def test_a_name_of_the_analysts_stands_before_them(in_memory: Callable[..., Any]
     handle.named(HOSTILE).noisy_count(epsilon=1)
     handle.named("x" * 300).noisy_count(epsilon=1)
     first, inner, hostile, long = audited(handle).acts
-    assert (first.act, len(first.questions), float(cast(Any, first.cost))) == ("report of March", 2, 2.0)
+    assert (first.act, len(first.queries), float(cast(Any, first.cost))) == ("report of March", 2, 2.0)
     assert inner.act == "report of March: tables.crosstab of sex"
     assert hostile.act == r"=1+1 <script>alert(1)</script>\x1b[31m \u202egrant"
     assert (len(long.act), long.act[-1]) == (MAX_ACT, "…")
@@ -141,9 +141,9 @@ def test_a_report_shows_acts_and_opens_them(in_memory: Callable[..., Any]) -> No
     (single,) = [lines for title, _, lines, _ in report.tables(single=True) if title == "Spending over time"]
     assert (len(shown), len(single)) == (2, len(report.requests))
     content = json.loads(report.to_json())
-    questions = [event for event in content["events"] if event["seq"] in content["acts"][0]["questions"]]
-    assert sum(event["cost"] for event in questions) == pytest.approx(0.3)
-    assert {event["act"] for event in questions} == {act.act}
+    queries = [event for event in content["events"] if event["seq"] in content["acts"][0]["questions"]]
+    assert sum(event["cost"] for event in queries) == pytest.approx(0.3)
+    assert {event["act"] for event in queries} == {act.act}
     assert "'=1+1" in report.to_csv()
     text = page(report)
     assert (

@@ -294,8 +294,8 @@ def test_an_answer_that_cannot_be_written_is_the_one_error_after_a_charge(
 ) -> None:
     """Numbers become an answer under the guard too: whatever they are, they choose no error."""
 
-    def count(question: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
-        return replace(PREPARED(question, parts, schema), release=lambda slices, epsilon: Released(made))
+    def count(query: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
+        return replace(PREPARED(query, parts, schema), release=lambda slices, epsilon: Released(made))
 
     handle, PREPARED = granted(place), PREPARE[Count]
     table: dict[Any, Any] = PREPARE

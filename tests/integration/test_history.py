@@ -13,7 +13,7 @@ from pinq.errors import BudgetExceeded
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.queries import Answer, Asked
 from pinq.ledger.composition import Demand
-from pinq.ledger.events import LoggedQuestion
+from pinq.ledger.events import LoggedQuery
 from pinq.ledger.ledger import Ledger
 from pinq.provider.history import CHARACTER, LINE, LOGGED, history, page
 from pinq.public.epsilon import Epsilon
@@ -32,8 +32,8 @@ def ledger() -> Iterator[Ledger]:
         opened.grant("ana", Epsilon(100))
         for number in range(10):
             with pytest.raises(BudgetExceeded):
-                opened.charge("ana", f"r{number}", WHOLE, Epsilon(1000), LoggedQuestion(about="much"))
-            opened.charge("ana", f"r{number}", WHOLE, Epsilon(2), LoggedQuestion(about=str(number)))
+                opened.charge("ana", f"r{number}", WHOLE, Epsilon(1000), LoggedQuery(about="much"))
+            opened.charge("ana", f"r{number}", WHOLE, Epsilon(2), LoggedQuery(about=str(number)))
             if number < 9:
                 answer = Answer(id=f"r{number}", verb="noisy_count", epsilon="0.1", values=VALUES)
                 opened.answer("ana", f"r{number}", answer.to_json())

@@ -20,7 +20,7 @@ from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Values, bind
 from pinq.ledger.composition import Demand
-from pinq.ledger.events import Declared, LoggedQuestion, now
+from pinq.ledger.events import Declared, LoggedQuery, now
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
@@ -57,10 +57,10 @@ def joint(ledger: Ledger) -> tuple[Epsilon, Epsilon]:
 
 def test_a_charge_is_charged_once(ledger: Ledger) -> None:
     """The same request id finds its charge, then its answer; the first answer stays."""
-    assert ledger.charge("ana", "r", WHOLE, Epsilon(5), LoggedQuestion(about="a")) == (None, None)
-    charge, given = ledger.charge("ana", "r", WHOLE, Epsilon(5), LoggedQuestion(about="a"))
+    assert ledger.charge("ana", "r", WHOLE, Epsilon(5), LoggedQuery(about="a")) == (None, None)
+    charge, given = ledger.charge("ana", "r", WHOLE, Epsilon(5), LoggedQuery(about="a"))
     assert charge is not None
-    assert (charge.question.about, given) == ("a", None)
+    assert (charge.query.about, given) == ("a", None)
     assert ledger.answer("ana", "r", "one") == "one"
     assert ledger.answer("ana", "r", "two") == "one"
     assert ledger.charge("ana", "r", WHOLE, Epsilon(5))[1] == "one"

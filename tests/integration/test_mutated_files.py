@@ -28,7 +28,7 @@ from pinq.cli.main import app
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised, PinqError, PolicyError, QueryError
 from pinq.language.parts import Block, Part, PartSet
 from pinq.ledger.composition import Demand
-from pinq.ledger.events import LoggedQuestion, Signature, Terms
+from pinq.ledger.events import LoggedQuery, Signature, Terms
 from pinq.ledger.ledger import Ledger
 from pinq.policy.plain_yaml import read_yaml, write_yaml
 from pinq.provider.certified import verify_certificate
@@ -137,10 +137,10 @@ def ledger_bytes(folder: Path) -> bytes:
         ledger.grant("ana", Epsilon.of(1), datetime(2040, 1, 1, tzinfo=UTC), token="0" * 64, by=by)
         ledger.set_terms("ana", Terms(Epsilon.of(1), ("sex",), ("noisy_count",), 10, 10, 10**6), by=by)
         for number in range(4):
-            ledger.charge("ana", f"id-{number}", WHOLE, Epsilon.of("0.1"), LoggedQuestion("noisy_count", question="q"))
+            ledger.charge("ana", f"id-{number}", WHOLE, Epsilon.of("0.1"), LoggedQuery("noisy_count", identity="q"))
             ledger.answer("ana", f"id-{number}", f'"the answer to {number}"')
         with pytest.raises(PinqError):
-            ledger.charge("ana", "too much", WHOLE, Epsilon.of(1), LoggedQuestion("noisy_count"))
+            ledger.charge("ana", "too much", WHOLE, Epsilon.of(1), LoggedQuery("noisy_count"))
         ledger.extend("ana", Epsilon.of(1), by=by)
         ledger.set_token("ana", "1" * 64, by=by)
         ledger.revoke("ana", by=by)

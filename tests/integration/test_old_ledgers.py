@@ -16,7 +16,7 @@ import pytest
 
 from pinq.errors import LedgerError
 from pinq.ledger.composition import COUNTED, Demand
-from pinq.ledger.events import Charged, Declared, LoggedQuestion, Record, UnknownEvent, read, text_of
+from pinq.ledger.events import Charged, Declared, LoggedQuery, Record, UnknownEvent, read, text_of
 from pinq.ledger.ledger import Ledger
 from pinq.provider.history import history
 from pinq.provider.report.audit import replay
@@ -163,8 +163,8 @@ def test_losses_of_a_record_are_losses() -> None:
 
 def test_a_charge_is_written_as_its_record_says() -> None:
     """With the bytes that it takes, which are known only once it is written."""
-    charged, text = Charged(Epsilon(5), Demand((), ((0, None),)), LoggedQuestion("noisy_count", about="é")).reserving(7)
+    charged, text = Charged(Epsilon(5), Demand((), ((0, None),)), LoggedQuery("noisy_count", about="é")).reserving(7)
     assert text == text_of(charged)
-    assert charged.question.stored == 7 + len(
-        json.dumps(replace(charged, question=replace(charged.question, stored=0)).to_body())
+    assert charged.query.stored == 7 + len(
+        json.dumps(replace(charged, query=replace(charged.query, stored=0)).to_body())
     )

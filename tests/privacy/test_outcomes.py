@@ -38,7 +38,7 @@ from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from tests.support.house.assurance import ASSURANCE, note
-from tests.support.tables.generated_tables import COLUMN_KINDS, KINDS, QUESTIONS, Case, World, cases_of
+from tests.support.tables.generated_tables import COLUMN_KINDS, KINDS, QUERIES, Case, World, cases_of
 from tests.support.tables.spark_workers import codes_of, workers_over
 
 WORLDS, CASES = 4_000 if ASSURANCE else 12, 25
@@ -224,7 +224,7 @@ def differing(world: World, seen: Counter[str]) -> Iterator[tuple[Case, dict[str
             seen[str(first[0])] += 1
             if first[0] == "answer":
                 seen.update(set(_kinds(json.loads(case.request.to_json()))))
-                seen.update([type(case.request.question).__name__])
+                seen.update([type(case.request.query).__name__])
                 seen.update({column.type for column in world.schema.columns.values()})
 
 
@@ -269,7 +269,7 @@ def test_every_kind_is_answered() -> None:
     wanted = {
         *KINDS,
         *LOSSES,
-        *(kind.__name__ for kind in QUESTIONS),
+        *(kind.__name__ for kind in QUERIES),
         *(kind.model_fields["type"].default for kind in COLUMN_KINDS),
         *("by", "each", "textbook", "which", "nodes", "specs", "hessian"),
     }

@@ -116,7 +116,7 @@ def ratio(name: str, movements: np.ndarray, allowed: int) -> float:
     return largest
 
 
-QUESTIONS: dict[str, Callable[[Parts], Any]] = {
+QUERIES: dict[str, Callable[[Parts], Any]] = {
     "count": lambda parts: parts.noisy_count(epsilon=EPSILON),
     "count of classes": lambda parts: parts.partition(Values("y"), Cuts("x", (50,))).noisy_count(epsilon=EPSILON),
     "sum": lambda parts: parts.noisy_sum("x", epsilon=EPSILON),
@@ -137,7 +137,7 @@ QUESTIONS: dict[str, Callable[[Parts], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", QUERIES)
 def test_no_row_moves_numbers_by_more_than_the_noise_is_for(
     name: str, worlds: list[Parts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +152,7 @@ def test_no_row_moves_numbers_by_more_than_the_noise_is_for(
     exact = []
     for parts in worlds:
         seen.clear()
-        QUESTIONS[name](parts)
+        QUERIES[name](parts)
         assert {epsilon for _, _, epsilon in seen} == {EPSILON}
         (sensitivity,) = {sensitivity for _, sensitivity, _ in seen}
         pairs = len(parts)

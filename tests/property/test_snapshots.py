@@ -22,7 +22,7 @@ import pytest
 from pinq.errors import BudgetExceeded, LedgerError
 from pinq.ledger import log as logs
 from pinq.ledger.composition import Demand
-from pinq.ledger.events import LoggedQuestion, digest_of
+from pinq.ledger.events import LoggedQuery, digest_of
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.snapshot import dump
 from pinq.ledger.state import LedgerState
@@ -60,10 +60,10 @@ def acts(ledger: Ledger, random: Random, number: int) -> None:
         name = random.choice(["ana", "bob", "é"])
         if ledger.state.grant_of(name) is None:
             ledger.grant(name, Epsilon(200), token=digest_of(f"{name}{step}"))
-        request, question = f"r{random.randrange(40)}", LoggedQuestion(question=f"q{random.randrange(9)}")
+        request, query = f"r{random.randrange(40)}", LoggedQuery(identity=f"q{random.randrange(9)}")
         try:
             earlier, _ = ledger.charge(
-                name, request, part(random), Epsilon(random.randrange(1, 30)), question, reuse=random.random() < 0.5
+                name, request, part(random), Epsilon(random.randrange(1, 30)), query, reuse=random.random() < 0.5
             )
             if random.random() < 0.7:
                 ledger.answer(name, earlier.request if earlier else request, f"[{step}]")

@@ -12,7 +12,7 @@ import pinq
 from pinq.curator.candidates.scorer import Crossing
 from pinq.curator.monitor import Curator
 from pinq.ledger.composition import Costs, Demand, Together
-from pinq.ledger.events import LoggedQuestion
+from pinq.ledger.events import LoggedQuery
 from pinq.ledger.state import Account, LedgerState
 from pinq.provider.local import LocalSession
 from pinq.public.epsilon import Epsilon
@@ -57,7 +57,7 @@ class PassingLedger:
         self.state = LedgerState()  # of no events: there is nothing to tell of
 
     def charge(
-        self, analyst: str, request: str, demand: Demand, epsilon: Epsilon, question: LoggedQuestion, **terms: object
+        self, analyst: str, request: str, demand: Demand, epsilon: Epsilon, question: LoggedQuery, **terms: object
     ) -> tuple[None, None]:
         self.costs.charge(demand, epsilon)
         return None, None

@@ -89,7 +89,7 @@ class AuditLine:
     """One event, and where the budgets stood after it. Losses are None where they do not apply.
 
     Attributes:
-        about: The question, by public facts; for a change, what changed.
+        about: The query, by public facts; for a change, what changed.
         outcome: ``answered``, ``charged, not answered``, ``refused (...)``, else empty.
         epsilon: The epsilon of each part.
         cost: The growth of ``spent``.
@@ -130,8 +130,8 @@ class AuditLine:
     run: str = ""
 
     @property
-    def questions(self) -> tuple[AuditLine, ...]:
-        """The lines of which this one is the sum; none of a single question."""
+    def queries(self) -> tuple[AuditLine, ...]:
+        """The lines of which this one is the sum; none of a single query."""
         return ()
 
     @property
@@ -150,9 +150,9 @@ class AuditLine:
 
 @dataclass(frozen=True)
 class ActLine(AuditLine):
-    """An act: its first question's line, the cost of all, and where the budgets stood after the last."""
+    """An act: its first query's line, the cost of all, and where the budgets stood after the last."""
 
-    questions: tuple[AuditLine, ...] = ()
+    queries: tuple[AuditLine, ...] = ()
 
     @classmethod
     def of(cls, lines: Sequence[AuditLine]) -> AuditLine:
@@ -165,7 +165,7 @@ class ActLine(AuditLine):
         about = f"{first.act} (as told), {many(len(lines), 'question')}"
         cost = sum((line.cost for line in lines if line.cost), ZERO)
         whole = replace(first, about=about, outcome=outcome, cost=cost, spent=last.spent, joint=last.joint)
-        return cls(**vars(whole), questions=tuple(lines))
+        return cls(**vars(whole), queries=tuple(lines))
 
 
 def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> AuditLine:
@@ -177,7 +177,7 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> A
         spent: The spending of its analyst before it.
         cap: The cap before it.
     """
-    question = event.record.question if isinstance(event.record, (Charged, Refused)) else NOTHING
+    query = event.record.query if isinstance(event.record, (Charged, Refused)) else NOTHING
     account = state.accounts.get(event.analyst)
     line = AuditLine(
         event.seq,
@@ -192,8 +192,8 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> A
         hash=event.hash,
         by=event.by.by if event.by else "",
         because=event.by.because if event.by else "",
-        act=question.act,
-        run=question.run,
+        act=query.act,
+        run=query.run,
     )
     return replace(line, **_facts(event.record, line, spent, cap))
 
@@ -217,12 +217,12 @@ def _facts(record: Record, line: AuditLine, spent: Epsilon, cap: Epsilon) -> dic
         case Snapshot():
             return {"about": f"snapshot of the state, {record.digest[:8]}"}
         case SessionLogged():
-            return {"about": record.question.about, "outcome": "" if line.analyst else "exact, no epsilon"}
+            return {"about": record.query.about, "outcome": "" if line.analyst else "exact, no epsilon"}
         case Charged():
             cost, outcome = (line.spent or ZERO) - spent, "charged, not answered"
-            return {"about": record.question.about, "outcome": outcome, "epsilon": record.epsilon, "cost": cost}
+            return {"about": record.query.about, "outcome": outcome, "epsilon": record.epsilon, "cost": cost}
         case Refused():
-            facts = {"about": record.question.about, "outcome": f"refused ({record.reason})", "scope": record.scope}
+            facts = {"about": record.query.about, "outcome": f"refused ({record.reason})", "scope": record.scope}
             return {**facts, "asked": record.asked, "remaining": record.remaining}
         case Granted():
             terms = [str(record.terms)] if record.terms != FREE else []
@@ -330,7 +330,7 @@ class Audit:
         return [ActLine.of(lines) for lines in acts.values()]
 
     def tables(self, *, single: bool = False) -> list[tuple[str, tuple[str, ...], list[AuditLine], str]]:
-        """Returns what every report lists: refusals, changes, and acts or ``single`` questions.
+        """Returns what every report lists: refusals, changes, and acts or ``single`` queries.
 
         Returns:
             Of each table its title, the heads of its columns, its lines, and what a page says where there are none;
@@ -491,10 +491,10 @@ def _account(account: Account) -> dict[str, object]:
 
 
 def _act(line: AuditLine) -> dict[str, object]:
-    """Returns an act, or a question that belongs to none, as plain values, for JSON."""
+    """Returns an act, or a query that belongs to none, as plain values, for JSON."""
     shown = line.to_dict()
     named = {name: shown[name] for name in ("analyst", "at", "act", "about", "outcome", "cost", "spent")}
-    return named | {"questions": [question.seq for question in line.questions or (line,)]}
+    return named | {"questions": [query.seq for query in line.queries or (line,)]}
 
 
 def _cell(value: object) -> str:

@@ -156,7 +156,7 @@ def _moment(at: str) -> float:
     return datetime.fromisoformat(at).timestamp()
 
 
-MAX_ROWS, MAX_QUESTIONS = 500, 50
+MAX_ROWS, MAX_QUERIES = 500, 50
 STYLE = files("pinq.provider.report").joinpath("style.css").read_text(encoding="utf-8")
 
 _BREAK, _NEWLINE = Html("<br>"), Html("\n")
@@ -243,12 +243,12 @@ def _tables(audit: Audit) -> list[Html]:
 
 
 def _cells(line: AuditLine, heads: Sequence[str]) -> list[str]:
-    """Writes a line; an act opens to its questions."""
+    """Writes a line; an act opens to its queries."""
     cells = line.cells(heads)
-    if line.questions:
-        shown = [f"{question.about}: {question.outcome}, {amount(question.cost)}" for question in line.questions]
-        more = len(shown) - MAX_QUESTIONS
-        listed = [element("li", text) for text in shown[:MAX_QUESTIONS]]
+    if line.queries:
+        shown = [f"{query.about}: {query.outcome}, {amount(query.cost)}" for query in line.queries]
+        more = len(shown) - MAX_QUERIES
+        listed = [element("li", text) for text in shown[:MAX_QUERIES]]
         listed += [element("li", f"and {more:,} more")] if more > 0 else []
         about = cells.index(line.about)
         cells[about] = element("details", element("summary", line.about), element("ol", *listed))

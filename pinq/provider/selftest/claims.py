@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tested claims: queries of a schema's columns, each with two neighbouring tables that reach its epsilon.
 
-A line of the table has a question, the columns that it needs, the rows of a table, and the row
+A line of the table has a query, the columns that it needs, the rows of a table, and the row
 that comes. Kinds of columns, scores and losses are those that the package knows; the report names those for
 which a schema has no column. Each pair is the worst that is known, so that noise a little too small passes
 the claim: the row that comes moves the answer, or the difference of two scores, by all that its
 sensitivity admits.
 
-The table of questions stands behind its worlds. Each *cell* of one column holds a copy of a table. A question
+The table of queries stands behind its worlds. Each *cell* of one column holds a copy of a table. A query
 to all cells is one request and one charge. The answer of a cell depends on the rows of that cell
-alone, and the noise of cells is independent, so one request is as many independent draws of the question
+alone, and the noise of cells is independent, so one request is as many independent draws of the query
 on one copy. ``max_rows`` is declared for one copy: that is the table for which the claim is made.
 """
 
@@ -229,19 +229,19 @@ MANY, PURE, PERSON_ROWS = 10, 59, 3
 STEEP, UNLIKELY = 2048, -(2**20)  # points: probabilities of .9997, and of a class that nobody has
 
 Outcomes = Sequence[Hashable] | np.ndarray
-Question = Callable[[Parts, Fraction], Any]
+Query = Callable[[Parts, Fraction], Any]
 Law = Mapping[Hashable, float]
 """Probabilities of outcomes; all others together have what is left."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A question of which a loss is claimed.
+    """A query of which a loss is claimed.
 
     Attributes:
         name: The query, for people.
         pair: Neighbouring tables.
-        question: Asks all copies at a loss; gives an answer for each.
+        query: Asks all copies at a loss; gives an answer for each.
         seconds: The approximate time of a measurement with all draws, on a quiet core.
         noisy: Whether answers are numbers with noise.
         law: The exact law of the outcomes on the first table, at ``EPSILON``; None where it is not
@@ -251,7 +251,7 @@ class Claim:
 
     name: str
     pair: Pair
-    question: Question
+    query: Query
     seconds: float = 14.0
     noisy: bool = False
     law: Law | None = None
@@ -259,7 +259,7 @@ class Claim:
 
     def ask(self, parts: Parts, epsilon: Fraction) -> Outcomes:
         """An outcome for each copy; of noisy answers their numbers, shape (copies, numbers)."""
-        answers = self.question(parts, epsilon)
+        answers = self.query(parts, epsilon)
         if not self.noisy:
             return [repr(answer) for answer in answers]
         numbers = np.asarray(answers)
@@ -281,7 +281,7 @@ class _Line:
         fits: The tests of the columns that it needs, in the order in which they are taken.
         rows: A code of each of these columns in each row of a table: 0 is the first, -1 the last value.
         comes: The row that comes.
-        question: The query of the columns.
+        query: The query of the columns.
         senses: The senses of neighbours: row comes (0), row is replaced (1), person comes (2).
         more: Fields of the claim.
     """
@@ -290,7 +290,7 @@ class _Line:
     fits: tuple[Fits, ...]
     rows: Sequence[tuple[int, ...]]
     comes: tuple[int, ...]
-    question: Callable[..., Question]
+    query: Callable[..., Query]
     senses: tuple[int, ...] = (0,)
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -312,8 +312,8 @@ class _Line:
             (", a person of three rows", Pair(people, [*people, *[person] * PERSON_ROWS], unit_rows=PERSON_ROWS)),
         )
         chosen = [senses[sense] for sense in self.senses]
-        question = self.question(*taken)
-        return [Claim(self.name + words, pair, question, schema=schema, **self.more) for words, pair in chosen]
+        query = self.query(*taken)
+        return [Claim(self.name + words, pair, query, schema=schema, **self.more) for words, pair in chosen]
 
 
 def _fitting(schema: Schema, fits: Fits) -> list[str]:
@@ -355,10 +355,10 @@ def claims_of(schema: Schema) -> tuple[list[Claim], list[str]]:
 
 
 def _counts(schema: Schema) -> list[_Line]:
-    def count(*specs: Spec) -> Question:
+    def count(*specs: Spec) -> Query:
         return lambda parts, epsilon: reduce(Parts.partition, specs, parts).noisy_count(epsilon=epsilon)
 
-    def nested(a: str, b: str) -> Question:
+    def nested(a: str, b: str) -> Query:
         return count(_split(schema, a), _split(schema, b))
 
     # Nothing about columns is in the first lines: they are asked of every schema.
@@ -377,10 +377,10 @@ NOISY = {"noisy": True}
 def _columns(schema: Schema) -> Iterator[_Line]:
     """Of each type, with missing values and without: rows at the end that is nearer to 0, and one at the other."""
 
-    def question(verb: str, name: str) -> Question:
+    def query(verb: str, name: str) -> Query:
         return lambda parts, epsilon: getattr(parts, verb)(name, epsilon=epsilon)
 
-    def average(name: str) -> Question:
+    def average(name: str) -> Query:
         column = schema.numeric(name)
         within = column.point(column.number(1)), column.point(column.number(2))
         return lambda parts, epsilon: parts.noisy_avg(name, within=within, epsilon=epsilon)
@@ -394,9 +394,9 @@ def _columns(schema: Schema) -> Iterator[_Line]:
             far = -1 if abs(column.number(0)) <= abs(column.number(column.cells - 1)) else 0
             senses = (0,) if number else ALL
             asked = (f"{verb} of {name}", (partial(_one, name),), [(-1 - far,)] * MANY, (far,))
-            yield _Line(*asked, partial(question, verb), senses, NOISY)
+            yield _Line(*asked, partial(query, verb), senses, NOISY)
         if not kinds:
-            yield _Line(verb, (fits,), (), (0,), partial(question, verb))
+            yield _Line(verb, (fits,), (), (0,), partial(query, verb))
     yield _Line(
         "noisy_avg of a narrower range",
         (lambda name: _require(schema.numeric(name).cells > 3),),
@@ -453,7 +453,7 @@ def _losses(schema: Schema) -> Iterator[_Line]:
 def _products(schema: Schema) -> _Line:
     """Products of a number and another column: the row that comes has the largest entries that there are."""
 
-    def summed(x: str, a: str) -> Question:
+    def summed(x: str, a: str) -> Query:
         return lambda parts, epsilon: parts.noisy_sum(Products((x, a), sizes=(1.0, 0.5)), epsilon=epsilon)
 
     return _Line("noisy_sum of products", (schema.numeric, str), [(0, 0)] * MANY, (-1, -1), summed, (0, 1), NOISY)
@@ -468,11 +468,11 @@ def _sums(
 ) -> list[_Line]:
     """Sums of a loss's derivatives, also in the cells of two specs, and a choice by its gradients."""
 
-    def summed(by: bool, y: str, a: str) -> Question:
+    def summed(by: bool, y: str, a: str) -> Query:
         specs = [_split(schema, y), _split(schema, a)] if by else None
         return lambda parts, epsilon: parts.noisy_sum(loss(y, a), by=specs, epsilon=epsilon)
 
-    def chosen(y: str, a: str, same: str) -> Question:
+    def chosen(y: str, a: str, same: str) -> Query:
         return _choose([_split(schema, same), _split(schema, a)], Gradient(loss(y, a)))
 
     pair, rows, other = (target, str), [(0, 0)] * MANY, (-1, -1)
@@ -483,20 +483,20 @@ def _sums(
     ]
 
 
-def _choose(candidates: Sequence[Candidate], score: Any, **more: bool) -> Question:
+def _choose(candidates: Sequence[Candidate], score: Any, **more: bool) -> Query:
     return lambda parts, epsilon: parts.exp_mech(candidates, score=score, epsilon=epsilon, **more)
 
 
 def _scores(schema: Schema) -> Iterator[_Line]:
     """Every score, on two columns of which one alone sets the row apart that comes."""
 
-    def choose(score: Callable[[str], Any], y: str, same: str, apart: str, **more: bool) -> Question:
+    def choose(score: Callable[[str], Any], y: str, same: str, apart: str, **more: bool) -> Query:
         return _choose([_split(schema, same), _split(schema, apart)], score(y), **more)
 
-    def balance(share: float | None, a: str, b: str) -> Question:
+    def balance(share: float | None, a: str, b: str) -> Query:
         return _choose([_split(schema, a), _split(schema, b)], Balance(share))
 
-    def misfit(a: str, b: str) -> Question:
+    def misfit(a: str, b: str) -> Query:
         # Nobody is expected in a, and ten rows more in b: the row that comes makes one worse, and the other better.
         specs = _split(schema, a), _split(schema, b)
         nobody, more = ([0] * bind(spec, schema).size for spec in specs)
@@ -527,14 +527,14 @@ def _scores(schema: Schema) -> Iterator[_Line]:
 def _families(schema: Schema) -> list[_Line]:
     """Choices among the members of families; and whether trees keep their splits."""
 
-    def grouped(seeds: int, a: str, y: str) -> Question:
+    def grouped(seeds: int, a: str, y: str) -> Query:
         return _choose([AnyGrouping(a, seed=seed) for seed in range(seeds)], MaxClass(y), each=seeds > 1)
 
-    def crossed(y: str, *columns: str) -> Question:
+    def crossed(y: str, *columns: str) -> Query:
         specs: Any = (Values(name) if name in schema.categorical_columns else _split(schema, name) for name in columns)
         return _choose([AnyCross(tuple(specs), 2)], MutualInformation(y))
 
-    def stopped(x: str) -> Question:
+    def stopped(x: str) -> Query:
         def ask(parts: Parts, epsilon: Fraction) -> Any:
             leaves, left = [], parts[:CHAINS]
             for cell in range(1, SPLITS + 1):

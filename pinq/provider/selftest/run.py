@@ -313,7 +313,7 @@ class Time:
 
 
 def measure_claim(claim: Claim, door: Door, folder: Path, limit: Time) -> list[Result]:
-    """Bounds a question's loss from below, at its epsilon and with noise that is 15 % too small.
+    """Bounds a query's loss from below, at its epsilon and with noise that is 15 % too small.
 
     To ask at epsilon / .85 is to have noise 15 % too small: so the power is seen, not computed. The
     draws from the first table are held against their law, where it is known, and the ledger's total
@@ -399,7 +399,7 @@ def _in_turns(series: Sequence[_Series], limit: Time) -> int:
 
 
 def _exact(claim: Claim, worlds: Sequence[World], handles: Sequence[PrivateQueryable]) -> Exact | None:
-    """The numbers of each copy in both tables, with next to no noise; None where a question fails."""
+    """The numbers of each copy in both tables, with next to no noise; None where a query fails."""
     try:
         before, after = (
             np.asarray(claim.ask(handle.partition(world.partition), SURE))

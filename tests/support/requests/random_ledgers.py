@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pinq.errors import PinqError
-from pinq.ledger.events import FREE, Begun, LoggedQuestion, Signature, Terms, now
+from pinq.ledger.events import FREE, Begun, LoggedQuery, Signature, Terms, now
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
 from tests.support.requests.random_demands import demand
@@ -50,7 +50,7 @@ def _act(draw: random.Random, ledger: Ledger, analyst: str, number: int) -> None
         case _:
             if analyst not in ledger.grants():
                 ledger.grant(analyst, Epsilon(draw.randint(20, 90)), by=by)
-            asked = LoggedQuestion(verb=draw.choice(VERBS), about="how many \u2028 “so”", question=f"{number:032x}")
+            asked = LoggedQuery(verb=draw.choice(VERBS), about="how many \u2028 “so”", identity=f"{number:032x}")
             rows = ledger.state.rows
             version = draw.randint(1, rows.number if rows else 1)
             ledger.charge(analyst, f"r{number}", demand(draw), loss, asked, version=version)

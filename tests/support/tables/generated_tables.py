@@ -26,13 +26,13 @@ from pinq.errors import QueryError
 from pinq.language.derivatives import LARGEST_RESIDUAL
 from pinq.language.parts import Part, PartSet
 from pinq.language.products import VECTORS
-from pinq.language.queries import QUESTIONS, Request, Verb, WireParts
+from pinq.language.queries import QUERIES, Request, Verb, WireParts
 from pinq.language.scores import MOST_EXPECTED, MOST_OFF, SCORES
 from pinq.language.specs import Candidate, Expression, Shards, Spec, bind
 from pinq.policy.policy import Policy
 from pinq.public.schema import Column, Schema
 
-__all__ = ["COLUMN_KINDS", "KINDS", "QUESTIONS", "Case", "World", "cases_of", "codes_in"]
+__all__ = ["COLUMN_KINDS", "KINDS", "QUERIES", "Case", "World", "cases_of", "codes_in"]
 
 TRIES = 6  # of a request that is answered, before one is taken as it comes
 FEW_CODES = 4096  # columns with more are cut, not listed
@@ -148,7 +148,7 @@ def _case(draw: random.Random, schema: Schema, coins: bool) -> Case:
         try:
             request = maker.request()
             parts = request.parts.bind(schema)
-            prepare(request.question, parts, schema)
+            prepare(request.query, parts, schema)
             break
         except QueryError:
             continue
@@ -192,17 +192,17 @@ class _Maker:
     def request(self) -> Request:
         """A request, as it is sent and received."""
         parts, count = self.parts()
-        kinds: list[Any] = [*QUESTIONS]
-        question = self.draw.choices(kinds, [1 + len(fields(kind)) for kind in kinds])[0]
+        kinds: list[Any] = [*QUERIES]
+        query = self.draw.choices(kinds, [1 + len(fields(kind)) for kind in kinds])[0]
         said: dict[str, Any] = {
-            name: value for name, value in vars(self.made(question, {"parts": count})).items() if value is not None
+            name: value for name, value in vars(self.made(query, {"parts": count})).items() if value is not None
         }
         epsilon = self.draw.choice(["1", "0.1", "0.333333333", "0.000000007", "3"])
         asked: dict[str, Any] = dict(id=f"{self.draw.getrandbits(120):x}", epsilon=epsilon, parts=parts)
         for verb in get_args(Verb):
             try:
                 request = Request(verb=verb, **asked, **said)
-                if type(request.question) is question:
+                if type(request.query) is query:
                     return Request.received(request.to_json())
             except QueryError:
                 continue

@@ -118,5 +118,5 @@ def test_what_is_reserved_for_an_answer_is_never_less_than_its_text(in_memory: C
         Request(id="e", verb="exp_mech", epsilon="0.1", score=InfoGain("income"), candidates=candidates, each=True),
     ]
     for request in asked:
-        reserved = curator._validate(request, Deadline()).query.answer_bytes
+        reserved = curator._validate(request, Deadline()).prepared.answer_bytes
         assert len(curator.ask(analyst, request).to_json()) <= reserved, request.id

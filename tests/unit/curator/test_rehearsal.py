@@ -47,7 +47,7 @@ def opened(in_memory: Callable[..., Any]) -> Opened:
     return open_rows
 
 
-QUESTIONS: dict[str, Callable[[PrivateQueryable], object]] = {
+QUERIES: dict[str, Callable[[PrivateQueryable], object]] = {
     "count": lambda handle: handle.partition(YEAR).partition(Values("sex")).noisy_count(epsilon="0.1"),
     "sum": lambda handle: handle.partition(YEAR, Values("sex")).noisy_sum("age", epsilon="0.1"),
     "average": lambda handle: handle.partition(YEAR, Values("sex")).noisy_avg("age", epsilon="0.1"),
@@ -63,11 +63,11 @@ QUESTIONS: dict[str, Callable[[PrivateQueryable], object]] = {
 
 
 @pytest.mark.parametrize("count", [0, 1, 50])
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("question", QUERIES)
 def test_a_calendar_of_one_period_has_one_part_with_all_rows(question: str, count: int, opened: Opened) -> None:
     """Every question by it is answered, and by month too."""
     handle = opened(count)
-    QUESTIONS[question](handle)
+    QUERIES[question](handle)
     assert handle.budget.spent > 0
     counts = opened(count).partition(YEAR).noisy_count(epsilon="0.9")
     assert counts.shape == (1,)
@@ -75,7 +75,7 @@ def test_a_calendar_of_one_period_has_one_part_with_all_rows(question: str, coun
 
 
 @pytest.mark.parametrize("count", [0, 1, 50])
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("question", QUERIES)
 def test_a_look_up_that_fails_where_a_row_comes_is_refused(
     question: str, count: int, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +90,7 @@ def test_a_look_up_that_fails_where_a_row_comes_is_refused(
     monkeypatch.setattr(rows.CodeTable, "__call__", failing)
     handle = opened(count)
     with pytest.raises(InternalError, match=r"failed on dummy rows.*Please report it: .*Nothing was spent\.$"):
-        QUESTIONS[question](handle)
+        QUERIES[question](handle)
     unspent(handle)
 
 
@@ -115,7 +115,7 @@ def test_scores_choices_and_noise_are_rehearsed(
     monkeypatch.setattr(fault, failing)
     handle = opened(count)
     with pytest.raises(InternalError):
-        QUESTIONS[question](handle)
+        QUERIES[question](handle)
     unspent(handle)
 
 

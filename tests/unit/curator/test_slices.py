@@ -37,7 +37,7 @@ COLUMNS = {
     "pay": {"type": "numeric", "lower": 0, "upper": 5000, "integer": True},
 }
 
-QUESTIONS: dict[str, Callable[[Any], Any]] = {
+QUERIES: dict[str, Callable[[Any], Any]] = {
     "count": lambda parts: parts.noisy_count(epsilon=SURE).tolist(),
     "sum": lambda parts: parts.noisy_sum("age", epsilon=SURE).tolist(),
     "average": lambda parts: np.round(parts.noisy_avg("age", epsilon=SURE), 3).tolist(),
@@ -101,17 +101,17 @@ def handle(in_memory: Callable[..., Any]) -> Any:
     return in_memory(10**6, policy=policy, data=frame)
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("question", QUERIES)
 def test_slices_answer_as_the_whole_does(question: str, handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the parts' order, in one request, at the price of one."""
     engine, parts = watched(handle), handle.partition(Values("job"))
-    whole = QUESTIONS[question](parts)
+    whole = QUERIES[question](parts)
     assert engine.parts == [12]
     before = handle.budget.spent
     for cells in (0, 40, 3000):
         monkeypatch.setattr("pinq.curator.prepared.SLICE_CELLS", cells)
         engine.parts.clear()
-        assert QUESTIONS[question](parts) == whole
+        assert QUERIES[question](parts) == whole
         assert sum(engine.parts) == 12
         assert len(engine.parts) > 1 or cells
     assert handle.budget.spent == 4 * before

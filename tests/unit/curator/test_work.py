@@ -114,7 +114,7 @@ def test_previews_refuse_what_a_question_would_be_refused_for() -> None:
 def test_more_members_never_cost_less(less: list[Candidate], more: list[Candidate]) -> None:
     """A price grows with what it is for."""
     curator = _curator(_frame(10), 10**9)
-    prices = [curator._validate(_choice(*candidates), Deadline()).query.scored for candidates in (less, more)]
+    prices = [curator._validate(_choice(*candidates), Deadline()).prepared.scored for candidates in (less, more)]
     assert prices[0] <= prices[1]
 
 
@@ -153,7 +153,7 @@ def _reading_shards(named_in: str, specs: list[Shards], curator: Curator) -> Pre
         letters = PartSet([Block(Part())]).split(bind(Values("letter"), curator.schema))
         parts = PartSet([Block(letters.at(number), bind(spec, curator.schema)) for number, spec in enumerate(specs)])
         request = Request(id="s", verb="noisy_count", epsilon="1", parts=WireParts.of(parts))
-    return curator._validate(_choice(*specs) if named_in == "candidates" else request, Deadline()).query
+    return curator._validate(_choice(*specs) if named_in == "candidates" else request, Deadline()).prepared
 
 
 @pytest.mark.parametrize("named_in", ["parts", "candidates", "by", "points"])
@@ -193,7 +193,7 @@ def test_what_points_look_at_has_a_price_wherever_they_stand() -> None:
         work = [curator._validate(request, Deadline()) for request in (asked, chosen)]
         rows = 10**6
         return *(own.checking for own in work), *(
-            own.query.work(rows, own.per_row) - own.query.work(0, own.per_row) for own in work
+            own.prepared.work(rows, own.per_row) - own.prepared.work(0, own.per_row) for own in work
         )
 
     for low, high in zip(prices(few), prices(many), strict=True):
@@ -224,7 +224,7 @@ def test_every_number_that_gets_noise_is_paid_for(verb: Any, column: Any, number
     curator = _curator(_frame(10), 10**6)
     parts = WireParts(specs=(Values("age"),), asked=((0, 0),), shape=(100,))
     request = Request(id="n", verb=verb, epsilon="0.001", column=column, parts=parts)
-    query = curator._validate(request, Deadline()).query
+    query = curator._validate(request, Deadline()).prepared
     assert query.draws == 2 * numbers
     for scale in (1, 10**3, 2**90):
         assert query.work(0, Fraction(1, scale)) >= units(drawing_work(100 * 2 * numbers, Fraction(scale)))

@@ -14,9 +14,9 @@ import pytest
 
 from pinq import Balance, ClassCount, Cuts, EnoughRows, Gini, Groups, Logistic, Points, QueryError, Shards, Values
 from pinq.curator.verbs import PREPARE, prepare
-from pinq.language.queries import UNSAID, Answer, Question, Request
+from pinq.language.queries import UNSAID, Answer, Query, Request
 from pinq.ledger.composition import Demand
-from pinq.ledger.events import LoggedQuestion
+from pinq.ledger.events import LoggedQuery
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from tests.support.requests.every_request import requests
@@ -32,7 +32,7 @@ def test_an_old_charge_is_known_again(old: dict[str, Any], schema: Schema) -> No
     request = Request.received(old["request"])
     assert request.to_json() == old["request"]
     assert request.identity(schema.digest) == old["question"]
-    query = prepare(request.question, request.parts.bind(schema), schema)
+    query = prepare(request.query, request.parts.bind(schema), schema)
     assert query.about == old["about"]
     assert json.loads(json.dumps(query.demand.dump())) == old["demand"]
     noise = query.noise(Fraction(request.epsilon))
@@ -46,8 +46,8 @@ def test_an_old_answer_is_given_again(in_memory: Callable[..., Any]) -> None:
     ledger = ledger_of(handle)
     for old in GOLDEN:
         request = Request.received(old["request"])
-        question = LoggedQuestion(verb=request.verb, about=old["about"], question=old["question"])
-        ledger.charge("ana", request.id, Demand.load(old["demand"]), Epsilon.of(request.epsilon), question)
+        logged = LoggedQuery(verb=request.verb, about=old["about"], identity=old["question"])
+        ledger.charge("ana", request.id, Demand.load(old["demand"]), Epsilon.of(request.epsilon), logged)
         ledger.answer("ana", request.id, old["answer"])
     spent = handle.budget.spent
     for old in GOLDEN:
@@ -65,7 +65,7 @@ def test_every_question_is_prepared() -> None:
     def leaves(kind: Any) -> set[Any]:
         return set().union(*(leaves(one) for one in kind.__subclasses__())) if kind.__subclasses__() else {kind}
 
-    assert set(PREPARE) == leaves(Question)
+    assert set(PREPARE) == leaves(Query)
     assert set().union(*({field.name for field in dataclasses.fields(kind)} for kind in cast(Any, PREPARE))) == set(
         UNSAID
     )
@@ -216,7 +216,7 @@ def test_whatever_can_be_asked_survives_the_wire() -> None:
     for request in requests():
         again = Request.received(request.to_json())
         assert again == request
-        assert again.question == request.question
+        assert again.query == request.query
 
 
 def test_identities_tell_values_apart() -> None:
