@@ -499,6 +499,8 @@ def _show_check(policy: Policy, name: str, report: CheckReport) -> None:
         for name, column in policy.columns.items()
     ]
     table("What becomes of each column", ["column", "domain", "left out >", "clamped >"], rows)
+    for column, values in report.lost.items():
+        ui.label(f"{column}: not declared are " + ", ".join(f"{value} ({rows:,} rows)" for value, rows in values))
     for text in report.advice:
         ui.label(f"Note: {text}").classes("quiet")
     for text in report.problems:

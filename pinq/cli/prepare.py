@@ -256,7 +256,11 @@ def review(
     policy: PolicyFile,
     accept: Annotated[
         list[str] | None,
-        option("--accept", metavar="NAME", help="Confirm columns.age.upper, or columns.age for all of it. Repeatable."),
+        option(
+            "--accept",
+            metavar="NAME",
+            help="Confirm columns.age.upper, or columns.age for all of it, or what check asks about. Repeatable.",
+        ),
     ] = None,
     because: Annotated[str | None, option("--because", metavar="TEXT", help="The public source of the value.")] = None,
     value: Annotated[str | None, option("--value", metavar="YAML", help="Replace the one named value by this.")] = None,
@@ -332,6 +336,9 @@ def _print_check(report: CheckReport, schema: Schema, policy: Path) -> None:
         clamped = f"{report.clamped[name]:,}" if name in report.clamped else ""
         rows.append([name, column.describe(), f"{report.left_out[name]:,}", clamped, waiting])
     print_table(out, ["column", "domain", "left out >", "clamped >", "unreviewed"], rows)
+    for name, values in report.lost.items():
+        shown = ", ".join(f"{value!r} ({count:,} rows)" for value, count in values)
+        out.print(printable(f"{name}: values that are not declared: {shown}"))
     for advice in report.advice:
         out.print(printable(f"Note: {advice}"))
     for problem in report.problems:

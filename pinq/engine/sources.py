@@ -213,7 +213,7 @@ _NO_STREAM = "`data` gives no Arrow table: it has a column whose type is none of
 
 @dataclass(frozen=True)
 class RawTable:
-    """The raw source as SQL sees it, for ``pinq init`` only.
+    """The raw source as SQL sees it, for the provider only.
 
     Attributes:
         connection: Reads it.
@@ -233,17 +233,18 @@ class RawTable:
         self._opened.close()
 
 
-def read_columns(policy: Policy, data: object = None) -> RawTable:
-    """All columns of the raw source: for ``pinq init`` only, whose errors may quote values.
+def read_columns(policy: Policy, data: object = None, *, likely: bool = True) -> RawTable:
+    """All columns of the raw source: for the provider only, because errors may quote values.
 
     Args:
         policy: Names the source.
         data: A table in its place: an Arrow table, a pandas frame, or an object with
             ``__arrow_c_stream__``.
+        likely: Whether a text that looks like another dialect, or has more unreadable lines than
+            allowed, is an error.
 
     Raises:
-        PolicyError: The source cannot be read, has more unreadable lines than allowed, or looks
-            like another dialect.
+        PolicyError: The source cannot be read, or is not ``likely``.
     """
     files = source_files(policy) if data is None else []
     try:
@@ -259,7 +260,7 @@ def read_columns(policy: Policy, data: object = None) -> RawTable:
             else:
                 source = attach_typed(connection, policy, data)
             types = types or columns_of(connection, source)
-            if dialect is not None:
+            if dialect is not None and likely:
                 _require_likely(connection, source, types, dialect, lines)
             return RawTable(connection, source, types, lines, stack.pop_all())
     except duckdb.Error as error:

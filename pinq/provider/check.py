@@ -9,8 +9,9 @@ values and exact numbers, for the provider only; nothing here is written or logg
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 
@@ -21,9 +22,12 @@ from pinq.engine.encoding import Encoder
 from pinq.engine.numbers import date_forms, define_readings, likely_spelling
 from pinq.engine.sources import declared_columns, quoted, small_database, source_dialect, source_facts
 from pinq.errors import LedgerError, PolicyError
+from pinq.ledger.database import NoLedger
+from pinq.ledger.events import Declared
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Dialect, Policy
-from pinq.provider.claim import ledger_url
+from pinq.provider.exposure import Finding, exposure
+from pinq.provider.opening import guarding_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.versions import rows_of
 from pinq.public.checks import closest, first_of, text_of
@@ -38,7 +42,7 @@ def advice(policy: Policy, counted: EncodingReport) -> tuple[str, ...]:
         policy: The declared column.
         counted: The counts of the source's rows.
     """
-    return (*_lines(policy, counted), *_losses(policy, counted), *_uneven(policy), *_pending_cap(policy))
+    return (*_lines(policy, counted), *_losses(policy, counted), *_uneven(policy))
 
 
 def _lines(policy: Policy, counted: EncodingReport) -> list[str]:
@@ -131,26 +135,15 @@ def _uneven(policy: Policy) -> list[str]:
     return notes
 
 
-def _pending_cap(policy: Policy) -> list[str]:
-    """Notes that the log has another cap, and from when on this one counts.
-
-    It looks at a ledger file that is there, and makes none.
-    """
-    with suppress(
-        LedgerError, PolicyError, OSError
-    ):  # of no concern here: what needs the ledger says what is wrong with it
-        url = ledger_url(policy, read_only=True)
-        if "://" in url or not os.path.exists(url):
-            return []
-        with closing(Ledger(url, policy.dataset, read_only=True)) as ledger:
-            cap = ledger.together().cap
-        own = Epsilon(policy.cap_nano)
-        if own < cap:
-            when = "a lower cap counts from the next `pinq grant` or `extend`, opening or start of a server on"
-        else:
-            when = "a higher cap counts from the next `pinq grant` or `extend`, or start of a server on"
-        return [f"cap: the log has {cap}, this policy {own}; {when}"] if own != cap else []
-    return []
+def _pending_cap(policy: Policy, ledger: Ledger) -> Iterator[str]:
+    """Notes that the log has another cap, and from when on this one counts."""
+    cap, own = ledger.together().cap, Epsilon(policy.cap_nano)
+    if own < cap:
+        when = "a lower cap counts from the next `pinq grant` or `extend`, opening or start of a server on"
+    else:
+        when = "a higher cap counts from the next `pinq grant` or `extend`, or start of a server on"
+    if own != cap:
+        yield f"cap: the log has {cap}, this policy {own}; {when}"
 
 
 @dataclass(frozen=True)
@@ -169,6 +162,8 @@ class CheckReport:
         advice: Facts that deserve a look.
         unreadable: Lines of delimited text that cannot be read, by reason; they count as rows that
             are left out.
+        asked: The names of problems that a reason settles (``persons.COLUMN``).
+        lost: For each column of categories, undeclared values and the numbers of their rows.
     """
 
     dataset: str
@@ -182,6 +177,8 @@ class CheckReport:
     problems: tuple[str, ...]
     advice: tuple[str, ...]
     unreadable: dict[str, int] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()
+    lost: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
 
     @property
     def ready(self) -> bool:
@@ -202,15 +199,20 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
         PolicyError: Wrong policy, or a source that cannot be read or lacks a declared column.
     """
     loaded = load_policy(policy)
-    ledger = _known_ledger(loaded)
-    # Any salt will do: which of a unit's rows are kept depends on it, how many does not. Digests of rows need the own.
-    engine, counted = open_engine(loaded, salt=b"check" if ledger is None else ledger.salt, report=True)
-    changed, due = ("", ()) if ledger is None else _version(loaded, ledger, engine)
-    engine.close()
-    if ledger is not None:
-        ledger.close()
+    with _known_ledger(loaded) as (ledger, wrong):
+        # Any salt will do: which of a unit's rows are kept depends on it, how many does not. Digests of rows need
+        # the own.
+        engine, counted = open_engine(loaded, salt=b"check" if ledger is None else ledger.salt, report=True)
+        with closing(engine):
+            changed, due = ((), ()) if ledger is None else _logged(loaded, ledger, engine)
     assert counted is not None
-    unreviewed = tuple(loaded.unreviewed_fields())
+    unreviewed, seen = tuple(loaded.unreviewed_fields()), exposure(loaded, counted.unread)
+    asked = [finding for finding in seen.findings if finding.name and finding.name not in loaded.reviewed]
+    told = [
+        finding.text + (f" (accepted: {loaded.reviewed[finding.name]})" if finding.name else "")
+        for finding in seen.findings
+        if finding not in asked
+    ]
     return CheckReport(
         loaded.dataset,
         counted.source_rows,
@@ -220,19 +222,46 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
         counted.left_out,
         counted.clamped,
         unreviewed,
-        (*_problems(loaded, counted, unreviewed), *([changed] if changed else [])),
-        (*advice(loaded, counted), *due),
+        (*_problems(loaded, counted, unreviewed), *wrong, *changed, *(_asking(finding) for finding in asked)),
+        (*told, *advice(loaded, counted), *due),
         counted.lines.unreadable,
+        tuple(finding.name for finding in asked),
+        dict(seen.lost),
     )
 
 
-def _known_ledger(policy: Policy) -> Ledger | None:
-    """Opens a ledger file that is there, for reading; faults of it are of no concern here."""
-    with suppress(LedgerError, PolicyError, OSError):
-        url = ledger_url(policy, read_only=True)
-        if "://" not in url and os.path.exists(url):
-            return Ledger(url, policy.dataset, read_only=True)
-    return None
+def _asking(finding: Finding) -> str:
+    """Writes a finding that needs a reason."""
+    return f"{finding.text}. Or say why it is right: pinq review --accept {shlex.quote(finding.name)} --because TEXT"
+
+
+@contextmanager
+def _known_ledger(policy: Policy) -> Iterator[tuple[Ledger | None, tuple[str, ...]]]:
+    """Opens the ledger that is there, for reading; or says why no server can open it."""
+    try:
+        ledger = guarding_ledger(policy, read_only=True)
+    except NoLedger:
+        yield None, ()
+    except (LedgerError, PolicyError, OSError) as error:
+        yield None, (str(error),)
+    else:
+        with closing(ledger):
+            yield ledger, ()
+
+
+def _logged(
+    policy: Policy, ledger: Ledger, engine: ArrayEngine | SparkEngine
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Compares a policy and its rows with the log; returns what keeps it from opening, and what the opening changes."""
+    changed, due = _version(policy, ledger, engine)
+    wrong = [changed] if changed else []
+    try:
+        ledger.state.due(
+            Declared(policy.schema_.digest, Epsilon(policy.cap_nano), policy.logged, "sum"), ledger.where, True
+        )
+    except LedgerError as error:
+        wrong.append(str(error))
+    return tuple(wrong), (*_pending_cap(policy, ledger), *due)
 
 
 def _version(policy: Policy, ledger: Ledger, engine: ArrayEngine | SparkEngine) -> tuple[str, tuple[str, ...]]:

@@ -183,6 +183,8 @@ def _shown(given: object) -> str:
     return "" if len(text) > 40 else f"it is {text}; "
 
 
+ACCEPTED = "persons."
+"""The beginning of the name under which ``reviewed`` has the reason for a finding of ``check`` about a column."""
 Edit = tuple[int, int, str]
 """Where a text is replaced, and by what."""
 
@@ -224,7 +226,8 @@ def confirm(
 
     Args:
         path: The policy file.
-        names: The names to confirm: ``columns.age.upper``, or ``columns.age`` for a whole column.
+        names: The names to confirm: ``columns.age.upper``, or ``columns.age`` for a whole column; or
+            ``persons.age``, what ``check`` asks about a column.
         because: The public source of the values.
         value: The new value of the one that is named, as YAML; or of several, by name.
 
@@ -239,16 +242,20 @@ def confirm(
     # With the points behind them, "columns.age." begins "columns.age.upper." and not
     # "columns.agent.".
     chosen = [name for name in known if any(f"{name}.".startswith(f"{wanted}.") for wanted in names)]
+    chosen += [name for name in names if name.startswith(ACCEPTED)]
     for wanted in names:
-        if not any(f"{name}.".startswith(f"{wanted}.") for name in known):
+        if wanted not in chosen and not any(f"{name}.".startswith(f"{wanted}.") for name in known):
             raise PolicyError(
                 f"Nothing called {wanted!r} waits for review; waiting: {first_of(known, 8) or 'nothing'}."
             )
-    if isinstance(value, str) and len(chosen) != 1:
+    if isinstance(value, str) and (len(chosen) != 1 or chosen[0] not in known):
         raise PolicyError("A value is put in the place of one that waits; name that one.")
     values = {chosen[0]: value} if isinstance(value, str) else value or {}
     pairs = [(_pair(_holder(root, name), _field(name)), new) for name, new in values.items()]
-    edits = [*_crossed_out(root, chosen), *(_put(pair, new) for pair, new in pairs if pair is not None)]
+    edits = [
+        *_crossed_out(root, [name for name in chosen if name in known]),
+        *(_put(pair, new) for pair, new in pairs if pair is not None),
+    ]
     replace_policy(file, _with_reasons(text, root, edits, policy, chosen, because))
     return chosen
 

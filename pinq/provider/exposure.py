@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts of the rows by which a policy shows more of persons than it says: for ``check``, and for the provider alone.
+
+Order: persons who have rows of several privacy units; declared values that few persons have, or that tell
+persons apart; rows that are lost by an undeclared value. A finding that breaks the promise is asked about: it
+keeps a policy from being ready until the provider has given a reason for it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from pinq.engine import ColumnProfile, RawTable, profile, read_columns
+from pinq.engine.sources import quoted
+from pinq.policy.plain_yaml import plain_number
+from pinq.policy.policy import Policy
+from pinq.provider.persons import (
+    FEW,
+    FEWEST,
+    PERSONS,
+    Unit,
+    counted_over,
+    may_name_persons,
+    persons_of_values,
+    rank_units,
+    standing_out,
+    telling_look,
+    telling_name,
+)
+from pinq.provider.policy_file import ACCEPTED
+from pinq.public.checks import first_of, text_of
+from pinq.public.columns import round_up
+from pinq.public.schema import Categorical
+
+MOST_VALUES = 1000  # values of a column that are compared with its rows
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A fact of the rows, and advice.
+
+    Attributes:
+        text: The fact and what to do.
+        name: The name under which its reason is kept; empty where none is asked for.
+    """
+
+    text: str
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """The findings about a source.
+
+    Attributes:
+        findings: The most serious first.
+        lost: For each column of categories, undeclared values and the numbers of their rows, the commonest first.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    lost: Mapping[str, list[tuple[str, int]]] = field(default_factory=dict)
+
+
+def exposure(policy: Policy, unread: Mapping[str, tuple[int, list[str]]]) -> Exposure:
+    """Compares a policy with all columns of its source, those too that it leaves out.
+
+    Args:
+        policy: The policy; a table of Spark is not compared.
+        unread: Of each column, how many values are not declared, and the commonest.
+
+    Raises:
+        PolicyError: The source cannot be read.
+    """
+    if policy.spark is not None:
+        return Exposure()
+    with closing(read_columns(policy, likely=False)) as raw:
+        seen = {name: _profiled(raw, name, kind) for name, kind in raw.types.items() if is_readable(kind)}
+        keys = [name for name, one in seen.items() if may_name_persons(name, one)]
+        units = rank_units(raw.connection, raw.name, keys, seen)
+        declared = {
+            next(iter(column.sources), name): (name, column)
+            for name, column in policy.schema_.categorical_columns.items()
+            if column.formula is None and column.lookup is None
+        }
+        unit = policy.bounded_unit.column if policy.bounded_unit is not None else counted_over(units)
+        shown = [
+            finding
+            for source, (name, column) in declared.items()
+            for finding in _of_few(raw, source, name, column, unit, policy)
+        ]
+        lost = {
+            name: _rows_of(raw, source, unread[name][1])
+            for source, (name, _) in declared.items()
+            if unread.get(name, (0, []))[0]
+        }
+        return Exposure((*_forgotten(raw, units, policy), *shown), lost)
+
+
+def is_readable(kind: str) -> bool:
+    """Whether a column's type has values that can name persons or be categories."""
+    return (
+        re.fullmatch(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*|VARCHAR|UUID|ENUM.*", kind) is not None
+    )
+
+
+def _profiled(raw: RawTable, name: str, kind: str) -> ColumnProfile:
+    real = kind.startswith(("FLOAT", "DOUBLE", "DECIMAL"))
+    return profile(raw.connection, raw.name, name, real=real, moment=False, most=FEW)
+
+
+def _forgotten(raw: RawTable, units: Sequence[Unit], policy: Policy) -> Iterator[Finding]:
+    """Finds persons who have rows of several privacy units, so that one epsilon does not hide them."""
+    unit = policy.bounded_unit
+    first = standing_out(units)
+    sole = any(one.rank == PERSONS and one.largest == 1 for one in units)
+    for one in units:
+        likely = one == first or (one.rank > 1 and not sole)
+        if not likely or one.largest < 2 or (unit is not None and one.column == unit.column):
+            continue
+        persons, most = _spread(raw, one.column, None if unit is None else unit.column)
+        if not persons:
+            continue
+        kind, units_of = ("rows are", "rows") if unit is None else (f"{unit.column} is", f"values of {unit.column}")
+        key = json.dumps(one.column, ensure_ascii=False)
+        bound = plain_number(round_up(Decimal(one.largest)))
+        yield Finding(
+            f"{kind} protected, persons are not: {one.column} names {one.values:,} in {one.rows:,} rows, and "
+            f"{persons:,} of them have several {units_of}, one as many as "
+            f"{most:,}; such a person loses up to {most:,} times epsilon. Declare "
+            f"privacy_unit: {{column: {key}, max_rows: {bound}}}",
+            f"{ACCEPTED}{one.column}" if one.rank == PERSONS or one == first else "",
+        )
+
+
+def _spread(raw: RawTable, person: str, unit: str | None) -> tuple[int, int]:
+    """The number of persons with several units, and the largest number of units of one."""
+    each = "count(*)" if unit is None else f"count(DISTINCT {quoted(unit)})"
+    name = quoted(person)
+    grouped = f"SELECT {each} AS units FROM {raw.name} WHERE {name} IS NOT NULL GROUP BY {name} HAVING units > 1"
+    persons, most = raw.connection.execute(f"SELECT count(*), max(units) FROM ({grouped})").fetchall()[0]
+    return int(persons), int(most or 0)
+
+
+def _of_few(
+    raw: RawTable, source: str, name: str, column: Categorical, unit: str | None, policy: Policy
+) -> Iterator[Finding]:
+    """Finds declared values that few persons have; analysts read all declared values."""
+    if source not in raw.types or len(column.values) > MOST_VALUES:
+        return
+    texts = set(map(text_of, column.values))
+    counts = persons_of_values(raw.connection, raw.name, source, unit, FEWEST)
+    held = [(text, persons) for text, persons in counts if text in texts]
+    rare = [text for text, persons in held if persons < FEWEST]
+    if not rare:
+        return
+    many = len(column.values) > FEW
+    kind = telling_name(name) or telling_look(raw.connection, raw.name, source) if many else ""
+    apart = many and (bool(kind) or 2 * len(rare) > len(held))
+    given = {*policy.reviewed, *policy.unreviewed_fields()}  # a value that waits is looked at in any case
+    if not apart and not given.isdisjoint((f"columns.{name}", f"columns.{name}.values")):
+        return
+    looks = f", and look like {kind}" if kind else ""
+    yield Finding(
+        f"{name}: {len(rare):,} of {len(column.values):,} declared values are of fewer than {FEWEST} persons, such as "
+        f"{first_of([*map(repr, rare)], SHOWN)}{looks}; every analyst reads them. Declare those that are publicly "
+        "known, and `other` for the rest" + (", or leave the column out" if apart else ""),
+        f"{ACCEPTED}{name}" if apart else "",
+    )
+
+
+def _rows_of(raw: RawTable, source: str, texts: Sequence[str]) -> list[tuple[str, int]]:
+    """The numbers of rows of some texts of a column."""
+    if source not in raw.types:
+        return []
+    value = f"{quoted(source)}::VARCHAR"
+    found = (
+        f"SELECT {value}, count(*) AS n FROM {raw.name} WHERE list_contains($1, {value}) GROUP BY ALL ORDER BY n DESC"
+    )
+    return [(str(text), int(rows)) for text, rows in raw.connection.execute(found, [list(texts)]).fetchall()]
