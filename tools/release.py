@@ -119,10 +119,9 @@ def make(folder: Path, *, quick: bool) -> None:
         bill_of_materials(wheel, folder / f"pinq-miners-{version}.cdx.json")
         run("make", "-C", ROOT, "docs")
         shutil.make_archive(str(folder / f"pinq-miners-{version}-docs"), "gztar", ROOT / "build" / "site")
-        if any(map(shutil.which, ("podman", "docker", "buildah"))):
-            run(ROOT / "deploy" / "build", f"localhost/pinq:{version}")
-        else:
-            missing.append("the image: there is no podman, docker or buildah")
+        image = [str(ROOT / "deploy" / "build"), f"localhost/pinq:{version}"]
+        if subprocess.run(image, check=False).returncode:  # no builder, or none that works
+            missing.append("the image: see the builder's words above")
     files = sorted(file for file in folder.iterdir() if file.is_file())
     sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
     (folder / "SHA256SUMS").write_text(sums, encoding="utf-8")
