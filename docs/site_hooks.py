@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parent
 HERO = DOCS / "hero.html"
 GALLERY = "examples/gallery/"
-# Readers look for a user's page first; records of decisions and measurements come after all of these.
+# Readers look for a user's page first; measurements come after all of these.
 LATER = {
-    "docs/decisions/": 0.02,
     "benchmarks/": 0.01,
     "CHANGELOG.md": 0.02,
     "docs/reference": 0.5,
@@ -50,6 +49,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         for start, weight in weights.items():
             if source.startswith(start):
                 page.meta["search"] = {"boost": weight}
+    if source.startswith("docs/decisions/"):  # the records stay in the repository, and links to them work
+        page.meta["search"] = {"exclude": True}
     if source in ("README.md", "docs/gallery.md"):
         markdown = re.sub(rf"\(((?:\.\./)?{GALLERY}[\w-]+)\.ipynb\)", r"(\1.md)", markdown)
     if source == "README.md":
