@@ -89,7 +89,7 @@ class LedgerBooking:
 
     def _paid(self) -> dict[str, int]:
         """Returns what each round of earlier attempts cost, by its id."""
-        lines = self._ledger.lines(self._analyst, 0, MANY)
+        lines = self._ledger.log.lines(self._analyst, 0, MANY)
         charges = ((line.event.request, line.event.record) for line in lines)
         prefix = self._id("")
         return {

@@ -254,7 +254,7 @@ def write_lines(flood: Flood) -> None:
     """Makes a long history for the first attacker, in one transaction."""
     ledger = open_ledger(load_policy(flood.policy))
     whole = Demand.of(PartSet([Block(Part())]))
-    with ledger._held(), ledger.transaction() as writing:
+    with ledger.log._held(), ledger.log.transaction() as writing:
         for number in range(LINES):
             asked = LoggedQuery("noisy_count", about="noisy_count on the whole table", identity=f"{number:032x}")
             writing.append(Charged(Epsilon(1), whole, asked), "attacker0", f"line{number}")

@@ -243,7 +243,7 @@ class Curator:
         cost, left = self.ledger.price(
             analyst, work.prepared.demand, epsilon, verb=request.verb, columns=columns, version=self.version
         )
-        said = self.ledger.state.replaced(analyst, self.version)  # by the log as it was just read
+        said = self.ledger.log.state.replaced(analyst, self.version)  # by the log as it was just read
         error = f"{work.noise.error}.{said}" if said and cost else work.noise.error
         return Preview(cost.exact, left.exact, error, work.noise.scale if work.noise.uniform else None)
 

@@ -45,8 +45,8 @@ from pinq.public.epsilon import ZERO, Epsilon
 Found = tuple[Earlier | None, str | None]
 
 
-class Ledger(Log):
-    """The record of one dataset: a log of its events, and each act on it in one transaction.
+class Ledger:
+    """The record of one dataset: each act on its log of events, in one transaction.
 
     Args:
         url: A file, or a URL of SQLite or PostgreSQL.
@@ -56,6 +56,7 @@ class Ledger(Log):
         heads: A folder for another head, where restoring a backup does not overwrite it.
 
     Attributes:
+        log: The events, and the state that follows from them.
         url: Its place.
         where: A file's path, or a URL without its password.
         dataset: The dataset that the ledger belongs to.
@@ -75,22 +76,22 @@ class Ledger(Log):
         read_only: bool = False,
         heads: Path | None = None,
     ) -> None:
-        super().__init__(open_database(url, create=create, read_only=read_only))
-        self.url, self.where = self.database.url, self.database.where
-        self.run(lambda _: None)  # outside the writers' lock: an opening of a long log keeps nobody waiting
-        self.check_head()  # before the first write, which would name another head
-        self.database.settle()
-        if self.seq == 0 and read_only:
+        self.log = Log(open_database(url, create=create, read_only=read_only))
+        self.url, self.where = self.log.database.url, self.log.database.where
+        self.log.run(lambda _: None)  # outside the writers' lock: an opening of a long log keeps nobody waiting
+        self.log.check_head()  # before the first write, which would name another head
+        self.log.database.settle()
+        if self.log.seq == 0 and read_only:
             raise LedgerError(f"There is no ledger {self.where}: it has no events.")
 
         def beginning(log: Log) -> None:
             if log.seq == 0:
                 log.append(Created(1, dataset or "", secrets.token_hex(SALT_BYTES), coins=2))
 
-        if self.seq == 0:
-            self.run(beginning, write=True)
+        if self.log.seq == 0:
+            self.log.run(beginning, write=True)
         # Kept here: after a commit that failed the state is empty until the log is read again.
-        self.dataset, self.salt = self.state.dataset, self.state.salt
+        self.dataset, self.salt = self.log.state.dataset, self.log.state.salt
         if dataset not in (None, self.dataset):
             raise LedgerError(
                 f"The ledger {self.where} belongs to the dataset {self.dataset!r}, not to {dataset!r}. "
@@ -98,65 +99,65 @@ class Ledger(Log):
                 f"use `dataset: {self.dataset}`, or another ledger for other data."
             )
         if heads is not None:
-            self.keep_head(heads)
+            self.log.keep_head(heads)
 
     # What the log says
 
     def accounts(self) -> dict[str, Account]:
         """Everybody whom the log names."""
-        return self.run(lambda log: dict(log.state.accounts))
+        return self.log.run(lambda log: dict(log.state.accounts))
 
     def grants(self) -> dict[str, Account]:
         """Every analyst that was ever granted anything."""
-        return self.run(lambda log: log.state.grants)
+        return self.log.run(lambda log: log.state.grants)
 
     def holder(self, token: str) -> Account | None:
         """The valid grant to which the token with this digest belongs."""
-        return self.run(lambda log: log.state.holder(token))
+        return self.log.run(lambda log: log.state.holder(token))
 
     def known_holder(self, token: str) -> Account | None:
         """The same, as of the last reading of the log; reads nothing now."""
-        return self.state.holder(token)
+        return self.log.state.holder(token)
 
     def knows(self, token: str) -> bool:
         """Whether a grant had this token (its digest) when the log was last read; reads nothing."""
-        return token in self.state.holders
+        return token in self.log.state.holders
 
     def work_per_minute(self, analyst: str) -> int | None:
         """An analyst's quota of work, as of the last reading of the log; reads it again for an unknown analyst."""
         # After a commit that failed nothing is known until the log is read again: that is no quota without end.
-        grant = self.state.grant_of(analyst) or self.run(lambda log: log.state.grant_of(analyst))
+        grant = self.log.state.grant_of(analyst) or self.log.run(lambda log: log.state.grant_of(analyst))
         return None if grant is None else grant.terms.work_per_minute
 
     def together(self) -> Together:
         """The spending of all analysts, and the cap over them."""
-        return self.run(lambda log: log.state.together)
+        return self.log.run(lambda log: log.state.together)
 
     def grant_of(self, analyst: str) -> Account:
         """A valid grant, else ``NotAuthorised``."""
-        return self.run(lambda log: log.state.valid(analyst))
+        return self.log.run(lambda log: log.state.valid(analyst))
 
     def answer_of(self, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
         """The charge of a request id and its answer, each None where there is none."""
-        return self.run(lambda log: log.charge_of(analyst, request))
+        return self.log.run(lambda log: log.charge_of(analyst, request))
 
     def verify(self) -> int:
         """Replays the whole log from scratch; returns the number of events.
 
         Raises ``LedgerError`` for a damaged database, a broken chain, or an id with two charges or answers.
         """
-        self.database.check()
-        self.replay()
-        self.check_answers()
-        self.check_head()
-        return self.seq
+        self.log.database.check()
+        self.log.replay()
+        self.log.check_answers()
+        self.log.check_head()
+        return self.log.seq
 
     def writable(self) -> None:
         """Raises ``LedgerError``, with the reason, if a charge could not be written now.
 
         It commits a meaningless value in the way of a charge, and takes as long.
         """
-        self.run(lambda log: log.database.probe(), write=True)
+        self.log.run(lambda log: log.database.probe(), write=True)
 
     # What changes it
 
@@ -193,8 +194,8 @@ class Ledger(Log):
             if due is not None:
                 log.append(due, by=by)
 
-        if self.run(lambda log: log.state.due(policy, self.where, may_raise)) is not None:
-            self.run(declaring, write=True)
+        if self.log.run(lambda log: log.state.due(policy, self.where, may_raise)) is not None:
+            self.log.run(declaring, write=True)
 
     def begin(self, rows: Begun, contents: Callable[[], str], *, by: Signature | None = None) -> int:
         """Finds the version of rows that were read; logs it if it is new.
@@ -211,7 +212,7 @@ class Ledger(Log):
             PolicyError: The policy declares the rows of the last version, but the rows differ.
         """
         while True:
-            before = self.run(lambda log: log.state.rows)
+            before = self.log.run(lambda log: log.state.rows)
             due = rows.after(before, contents)
 
             def beginning(log: Log, before: Begun | None = before, due: Begun = due) -> bool:
@@ -220,7 +221,7 @@ class Ledger(Log):
                     return True
                 return False  # another process was first
 
-            if due is before or self.run(beginning, write=True):
+            if due is before or self.log.run(beginning, write=True):
                 return due.number
 
     def preview_cap(self, cap: Epsilon) -> None:
@@ -267,8 +268,8 @@ class Ledger(Log):
                 )
             log.append(Granted(limit, expires, terms, token), analyst, by=by)
 
-        self.run(granting, write=True)
-        return self.state.grants[analyst]
+        self.log.run(granting, write=True)
+        return self.log.state.grants[analyst]
 
     def extend(
         self,
@@ -328,8 +329,8 @@ class Ledger(Log):
             NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused.
         """
         asked = (version, query.identity) if reuse else None
-        if self.state.charged_as(analyst, request, asked)[1]:
-            found = self.run(lambda log: self._found(log, analyst, request, asked, token))
+        if self.log.state.charged_as(analyst, request, asked)[1]:
+            found = self.log.run(lambda log: self._found(log, analyst, request, asked, token))
             if found[0] is not None:
                 return found
         # Room for the answer is taken with the charge: a request that was charged can be answered.
@@ -351,9 +352,9 @@ class Ledger(Log):
                 return (None, None), error  # Raised here, it would undo the event just written.
 
         try:
-            found, refusal = self.run(work, write=True)
+            found, refusal = self.log.run(work, write=True)
         except LedgerError:  # another process may have answered it before nothing could be written any more
-            found = self.run(lambda log: self._found(log, analyst, request, asked, token))
+            found = self.log.run(lambda log: self._found(log, analyst, request, asked, token))
             if found[1] is None:
                 raise
             return found
@@ -374,11 +375,11 @@ class Ledger(Log):
         Returns:
             The answer to send: always the first one.
         """
-        return self.run(lambda log: log.add_answer(analyst, request, payload), write=True)
+        return self.log.run(lambda log: log.add_answer(analyst, request, payload), write=True)
 
     def log_session(self, analyst: str, request: str, query: LoggedQuery, opens: Collection[str]) -> None:
         """Logs a computation among several parties: an exact one before it, a charged one after it."""
-        self.run(lambda log: log.append(SessionLogged(query, tuple(opens)), analyst, request), write=True)
+        self.log.run(lambda log: log.append(SessionLogged(query, tuple(opens)), analyst, request), write=True)
 
     def authorise(self, analyst: str) -> Account:
         """A valid grant, else ``NotAuthorised``, and the refusal is logged."""
@@ -386,7 +387,7 @@ class Ledger(Log):
             return self.grant_of(analyst)
         except NotAuthorised as error:
             refused = Refused.of(error, LoggedQuery(about="open"))
-            self.run(lambda log: log.append(refused, analyst), write=True)
+            self.log.run(lambda log: log.append(refused, analyst), write=True)
             raise
 
     def attempt(
@@ -433,12 +434,12 @@ class Ledger(Log):
             return error
 
         # What the budget covers is only read. What it does not cover is looked at again where it is logged.
-        if self.run(work) is not None and (refusal := self.run(refuse, write=True)) is not None:
+        if self.log.run(work) is not None and (refusal := self.log.run(refuse, write=True)) is not None:
             raise refusal
 
     def is_paid(self, analyst: str, request: str, query: str, version: int = 1) -> bool:
         """Returns whether ``charge`` with ``reuse`` would find an earlier charge."""
-        charge, _ = self.run(lambda log: log.charge_of(analyst, request, (version, query)))
+        charge, _ = self.log.run(lambda log: log.charge_of(analyst, request, (version, query)))
         return charge is not None
 
     def price(
@@ -467,21 +468,21 @@ class Ledger(Log):
             grant.terms.require(verb, columns, epsilon)
             return log.state.price(grant, demand, epsilon, version)
 
-        return self.run(pricing)
+        return self.log.run(pricing)
 
     def require(
         self, analyst: str, demand: Demand, epsilon: Epsilon, *, verb: str = "", columns: Collection[str] = ()
     ) -> None:
         """Raises the error with which ``charge`` would refuse now; logs and spends nothing."""
-        self.run(lambda log: log.state.require(log.state.valid(analyst), verb, columns, demand, epsilon))
+        self.log.run(lambda log: log.state.require(log.state.valid(analyst), verb, columns, demand, epsilon))
 
     def close(self) -> None:
         """Closes the connections; in a forked process nothing, because its parent uses them."""
-        if self.database.is_own:  # else a lock may be held by a thread that the fork has not got
-            super().close()
+        if self.log.database.is_own:  # else a lock may be held by a thread that the fork has not got
+            self.log.close()
 
     def __repr__(self) -> str:
-        return f"Ledger({self.database.where}, dataset {self.state.dataset!r}, {self.seq} events)"
+        return f"Ledger({self.log.database.where}, dataset {self.log.state.dataset!r}, {self.log.seq} events)"
 
     # Steps
 
@@ -494,5 +495,5 @@ class Ledger(Log):
                 raise LedgerError(no_grant(analyst, [name for name, grant in grants.items() if not grant.revoked]))
             log.append(record, analyst, by=by)
 
-        self.run(changing, write=True)
-        return self.state.grants[analyst]
+        self.log.run(changing, write=True)
+        return self.log.state.grants[analyst]

@@ -70,8 +70,8 @@ def loss(policy: Where, file: str | os.PathLike[str]) -> str:
         then.verify()
         # A backup of 7 events and a ledger of 9 that begins with the same ones: two would be
         # forgotten. Where event 6 is another one, all that is chained to it is too.
-        hashes = {event.seq: event.hash for event in then.events()}
-        later = sum(hashes.get(event.seq) != event.hash for event in now.events())
+        hashes = {event.seq: event.hash for event in then.log.events()}
+        later = sum(hashes.get(event.seq) != event.hash for event in now.log.events())
         budgets = "; ".join(_changes(now.accounts(), then.accounts())) or "no budget changes"
         return f"{later} event{'s' * (later > 1)} would be forgotten: {budgets}" if later else ""
 

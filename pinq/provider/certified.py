@@ -82,11 +82,11 @@ def verify_certificate(
     reason = "the ledger has no charge under the ids of the certificate."
     with closing(read_ledger(None if policy is None else load_policy(policy), ledger)) as opened:
         opened.verify()
-        events = list(opened.events())
+        events = list(opened.log.events())
         # Ids are an analyst's own, and two who fit with `reuse` draw the same ones.
         for analyst in sorted({event.analyst for event in events if event.request in ids}):
             session = _Answers(miner.schema_)
-            given = opened.answers(analyst, ids)
+            given = opened.log.answers(analyst, ids)
             for event in events:
                 if event.analyst == analyst and event.request in given and isinstance(event.record, Charged):
                     session.add(event.record, f"{event.seq}:{event.hash}", given[event.request])

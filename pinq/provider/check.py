@@ -266,7 +266,7 @@ def _logged(
 
 def _version(policy: Policy, ledger: Ledger, engine: ArrayEngine | SparkEngine) -> tuple[str, tuple[str, ...]]:
     """Says that rows are not those of their declared version, or that the next opening begins a version."""
-    before = ledger.state.rows
+    before = ledger.log.state.rows
     try:
         rows = rows_of(policy, source_facts(policy)).after(before, engine.contents)
     except PolicyError as error:

@@ -64,15 +64,15 @@ def page(
     account = ledger.accounts().get(analyst)
     admit(units(LINE * min(most, max(0, (0 if account is None else len(account.lines)) - start))))
     # One line more than a page says whether another page follows.
-    known = ledger.lengths(analyst, start, most + 1)
+    known = ledger.log.lengths(analyst, start, most + 1)
     fitting = _fitting(known[:most], logged)
     admit(units(LOGGED * sum(fitting)))
-    lines = [_shown(line, bucket) for line in ledger.lines(analyst, start, len(fitting))]
+    lines = [_shown(line, bucket) for line in ledger.log.lines(analyst, start, len(fitting))]
     lengths = _fitting((0 if line.answer is None else line.answer.length for line in lines), characters)
     admit(units(CHARACTER * sum(lengths)))
     taken = lines[: len(lengths)]
-    answers = ledger.answers(analyst, [line.event.request for line in taken if line.answer is not None])
-    since = ledger.run(lambda log: dict(log.state.since))
+    answers = ledger.log.answers(analyst, [line.event.request for line in taken if line.answer is not None])
+    since = ledger.log.run(lambda log: dict(log.state.since))
     given = (None if line.answer is None else answers[line.event.request] for line in taken)
     listed = tuple(_asked(line, own, since, version) for line, own in zip(taken, given, strict=True))
     return HistoryPage(lines=listed, more=len(taken) < len(known))
@@ -145,5 +145,5 @@ def budget(ledger: Ledger, analyst: str, version: int = 1) -> Budget:
         version: The version of the rows that is asked now.
     """
     account = ledger.accounts()[analyst]
-    said = ledger.state.replaced(analyst, version).strip()  # by the log as it was just read
+    said = ledger.log.state.replaced(analyst, version).strip()  # by the log as it was just read
     return Budget(account.limit.exact, account.spent.exact, account.remaining.exact, said)

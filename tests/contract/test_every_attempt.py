@@ -53,7 +53,7 @@ def poor(epsilon: Any = "0.5") -> Any:
 
 def refusals(handle: Any) -> list[Refused]:
     """The refusals of a handle's analyst in the log, as an auditor reads them."""
-    records = [line.event.record for line in ledger_of(handle).lines("simulated", 0, 10)]
+    records = [line.event.record for line in ledger_of(handle).log.lines("simulated", 0, 10)]
     return [record for record in records if isinstance(record, Refused)]
 
 

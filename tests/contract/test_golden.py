@@ -40,7 +40,7 @@ def ledger(tmp_path: Path) -> Any:
 def test_an_old_ledger_replays_to_the_same_balances(ledger: Ledger) -> None:
     """Grants, their terms, what was spent and what is left are what they were, and so is the chain."""
     assert ledger.verify() == BALANCES["events"]
-    assert list(ledger.events())[-1].hash == BALANCES["hash"]
+    assert list(ledger.log.events())[-1].hash == BALANCES["hash"]
     found = ledger.grants()
     assert set(found) == set(BALANCES["grants"])
     for name, before in BALANCES["grants"].items():
@@ -117,7 +117,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
 def test_the_demo_leaves_the_same_log(demo: tuple[str, Path]) -> None:
     """``make demo`` asks what it asked, in this order, at these epsilons."""
     ledger = Ledger(demo[1] / "adult.parquet.ledger", create=False)
-    bodies = [(event.kind, event.record.to_body()) for event in ledger.events()]
+    bodies = [(event.kind, event.record.to_body()) for event in ledger.log.events()]
     log = [[kind, body.get("verb", ""), body.get("epsilon", body.get("asked"))] for kind, body in bodies]
     ledger.close()
     assert log == json.loads((GOLDEN / "demo.json").read_text(encoding="utf-8"))

@@ -148,11 +148,11 @@ def test_killed_at_random_instants(url: str) -> None:
         server.kill()
         server.communicate()
     ledger = Ledger(url, "crash")
-    charged = [(event.analyst, event.request) for event in ledger.events() if event.kind == "charge"]
+    charged = [(event.analyst, event.request) for event in ledger.log.events() if event.kind == "charge"]
     assert len(charged) == len(set(charged)), "a request was charged twice"
     note(f"kills of a provider's process ({kind_of(url)})", RUNS, f"{len(charged):,} charges, none lost, none twice")
     assert ledger.together().spent == Epsilon.of("0.5") * len(charged)
-    answers = [Answer.from_json(given) for name in seen_by for given in ledger.answers(name).values()]
+    answers = [Answer.from_json(given) for name in seen_by for given in ledger.log.answers(name).values()]
     assert len(answers) >= sum(map(len, seen_by.values()))
     assert len(answers) > RUNS // 4, "the runs were killed too early to mean anything"
     assert repeated > RUNS // 20

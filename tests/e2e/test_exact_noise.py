@@ -215,7 +215,7 @@ def test_a_handle_does_not_survive_a_fork(granted: Callable[..., Any]) -> None:
     """A connection that two processes share would corrupt both; the child is told to open its own."""
     handle = granted()
     ledger, engine = ledger_of(handle), engine_of(handle)
-    ledger.database._process = engine._process = os.getpid() + 1
+    ledger.log.database._process = engine._process = os.getpid() + 1
     with pytest.raises(LedgerError, match="opened in another process; connections do not survive a fork"):
         handle.noisy_count(epsilon=0.1)
     with pytest.raises(pinq.InternalError, match="does not survive a fork"):

@@ -120,7 +120,7 @@ def test_an_edited_answer_is_noticed(used: tuple[Path, Path]) -> None:
     _, ledger = used
     alter(ledger, "UPDATE answers SET payload = replace(payload, '\"values\":[', '\"values\":[1')")
     again = Ledger(ledger)
-    request = next(event.request for event in again.events() if event.kind == "charge")
+    request = next(event.request for event in again.log.events() if event.kind == "charge")
     with pytest.raises(LedgerError, match=r"is damaged: the answer of event \d+ is not the one that was logged"):
         again.answer_of("ana", request)
     with pytest.raises(LedgerError, match=r"the answer of event \d+ is not the one that was logged"):

@@ -89,9 +89,9 @@ def test_a_connection_that_is_gone_within_a_transaction(postgresql: str) -> None
     ledger.grant("ana", Epsilon(10**9))
 
     def cut() -> None:
-        with ledger._held(), ledger.transaction() as writing:
+        with ledger.log._held(), ledger.log.transaction() as writing:
             writing.append(Extended(Epsilon(10**9), None), "ana")
-            ledger.database.run("SELECT 1")
+            ledger.log.database.run("SELECT 1")
             end_all(postgresql)
             raise RuntimeError("refused")
 
@@ -109,12 +109,12 @@ def test_a_forked_process_leaves_its_parents_transaction_alone(postgresql: str) 
     ledger = Ledger(postgresql, "shared")
     ledger.declare("policy", Epsilon(10**10), {})
     ledger.grant("ana", Epsilon(10**9))
-    with ledger._held(), ledger.transaction() as writing:
+    with ledger.log._held(), ledger.log.transaction() as writing:
         writing.append(Extended(Epsilon(10**9), None), "ana")
-        ledger.database.run("SELECT 1")
+        ledger.log.database.run("SELECT 1")
         child = os.fork()
         if not child:
-            ledger.database.close()
+            ledger.log.database.close()
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
     ledger.close()
@@ -129,9 +129,9 @@ def test_a_commit_is_on_the_disk(postgresql: str) -> None:
         admin.execute("ALTER ROLE postgres SET synchronous_commit = off")
         try:
             ledger = Ledger(postgresql, "shared")
-            with ledger.database.transaction(write=True):
+            with ledger.log.database.transaction(write=True):
                 settings = ("synchronous_commit", "statement_timeout", "lock_timeout")
-                shown = [ledger.database.run(f"SHOW {name}") for name in settings]
+                shown = [ledger.log.database.run(f"SHOW {name}") for name in settings]
                 assert shown == [[("on",)], [("5min",)], [("30s",)]]
             ledger.close()
         finally:
@@ -142,8 +142,8 @@ def test_a_commit_is_on_the_disk(postgresql: str) -> None:
             admin.execute("SELECT pg_reload_conf()")
             while admin.execute("SHOW synchronous_commit").fetchone() != ("off",):
                 time.sleep(0.01)
-            with kept.database.transaction(write=False):
-                assert kept.database.run("SHOW synchronous_commit") == [("on",)]
+            with kept.log.database.transaction(write=False):
+                assert kept.log.database.run("SHOW synchronous_commit") == [("on",)]
             kept.close()
         finally:
             admin.execute("ALTER SYSTEM RESET synchronous_commit")
@@ -169,10 +169,10 @@ def test_a_server_that_hangs_is_not_waited_for(postgresql: str) -> None:
     ledger = Ledger(postgresql, "shared")
     ledger.declare("policy", Epsilon(10**10), {})
     ledger.grant("ana", Epsilon(10**9))
-    database: Any = ledger.database
+    database: Any = ledger.log.database
     database._patience = 0.5
-    with ledger.database.transaction(write=False):
-        ((pid,),) = ledger.database.run("SELECT pg_backend_pid()")
+    with ledger.log.database.transaction(write=False):
+        ((pid,),) = ledger.log.database.run("SELECT pg_backend_pid()")
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(LedgerError, match="cannot be used"):

@@ -101,7 +101,7 @@ def test_eight_processes_share_one_grant_and_no_writer_starves(tmp_path: Path) -
             assert expected == LEFT or counts == [EACH] * PROCESSES
     ledger = open_ledger(load_policy(file))
     assert ledger.verify() > 2 * (PROCESSES * EACH + LEFT)
-    kinds = [event.kind for event in ledger.events()]
+    kinds = [event.kind for event in ledger.log.events()]
     charges = PROCESSES * EACH + LEFT
     assert (kinds.count("charge"), kinds.count("answer"), kinds.count("refusal")) == (charges, charges, PROCESSES)
     note(f"answers for which {PROCESSES} processes raced (SQLite)", charges, "as many as were granted")

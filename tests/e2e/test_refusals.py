@@ -55,7 +55,7 @@ def test_not_enough_budget(granted: Callable[..., Any]) -> None:
     assert handle.budget.spent == Fraction(1, 5)
     ledger = ledger_of(handle)
     ledger.verify()
-    last = list(ledger.events())[-1]
+    last = list(ledger.log.events())[-1]
     refusal = last.record
     assert isinstance(refusal, Refused)
     assert (refusal.reason, refusal.asked, refusal.remaining) == ("budget", Epsilon.of("0.4"), Epsilon.of("0.3"))
@@ -198,7 +198,7 @@ def test_no_grant_an_expired_and_a_revoked_one_sound_the_same(
         handle.noisy_count(epsilon=0.1)
     said.add(str(refused.value))
     assert said == {"No valid grant under this name for this dataset. Ask the data provider for one (pinq grant)."}
-    last = list(ledger.events())[-1]
+    last = list(ledger.log.events())[-1]
     assert (last.kind, last.analyst, last.record.to_body()["reason"]) == ("refusal", "gone", "not-authorised")
     ledger.verify()
     assert {grant.spent for grant in ledger.grants().values()} == {ZERO}

@@ -555,7 +555,7 @@ def test_terms_of_a_grant(server: Server, policy: Path) -> None:
     ledger = open_ledger(pinq.load_policy(policy))
     reasons = [
         event.record.to_body()["reason"]
-        for event in ledger.events()
+        for event in ledger.log.events()
         if event.analyst == "terms" and event.kind == "refusal"
     ]
     ledger.close()

@@ -86,12 +86,12 @@ def test_killed_again_and_again_while_clients_ask(ledger_of: str | None, tmp_pat
     assert not problems, problems[0]
     ledger = open_ledger(pinq.load_policy(policy))
     ledger.verify()
-    events = [event for event in ledger.events() if event.kind in ("charge", "answer")]
+    events = [event for event in ledger.log.events() if event.kind in ("charge", "answer")]
     charged = [(event.analyst, event.request) for event in events if event.kind == "charge"]
     assert len(charged) == len(set(charged)), "a request was charged twice"
     for number in range(CLIENTS):
         analyst = f"ana{number}"
-        stored = {name: Answer.from_json(given).to_json() for name, given in ledger.answers(analyst).items()}
+        stored = {name: Answer.from_json(given).to_json() for name, given in ledger.log.answers(analyst).items()}
         assert stored == seen[number], "an answer was lost, or given and not kept"
         assert {name for who, name in charged if who == analyst} == set(stored), "a charge has no answer"
         assert ledger.grants()[analyst].spent == Epsilon.of("0.0001") * len(stored)

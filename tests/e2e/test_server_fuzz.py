@@ -92,7 +92,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     assert sum(found.statuses.values()) > MANY // 2
     # A variant can mend a request, rarely; then it is a question like any other. Everything else was charged nothing.
     ledger = open_ledger(pinq.load_policy(policy))
-    assert {event.request for event in ledger.events() if event.kind == "charge"} == found.ids
+    assert {event.request for event in ledger.log.events() if event.kind == "charge"} == found.ids
     assert found.statuses[200] < sum(found.statuses.values()) / 20
     assert found.statuses.keys() <= {200, 400, 401, 402, 404, 405, 429}  # many unknown datasets are many wrong tokens
     ledger.verify()

@@ -69,7 +69,7 @@ def test_thirty_two_clients_and_four_servers_share_one_grant(ledger: str | None,
     assert sum(answered) == ANSWERS
     book = open_ledger(pinq.load_policy(policy))
     book.verify()
-    kinds = [event.kind for event in book.events()]
+    kinds = [event.kind for event in book.log.events()]
     assert (kinds.count("charge"), kinds.count("answer"), kinds.count("refusal")) == (ANSWERS, ANSWERS, CLIENTS)
     assert book.grants()["ana"].spent == book.grants()["ana"].limit
     note(f"answers for which {SERVERS} servers raced ({kind_of(ledger)})", ANSWERS, "as many as were granted")

@@ -98,7 +98,7 @@ def test_a_stopped_server_finishes_what_runs(tmp_path: Path) -> None:
             thread.join()
     assert set(done) == {200}
     ledger = open_ledger(pinq.load_policy(policy))
-    kinds = [event.kind for event in ledger.events()]
+    kinds = [event.kind for event in ledger.log.events()]
     ledger.verify()
     ledger.close()
     assert kinds.count("charge") == kinds.count("answer") == done.count(200)

@@ -203,7 +203,7 @@ def test_a_thousand_guesses(tmp_path: Path) -> None:
             assert answer.status_code == 429
             assert 1 <= int(answer.headers["retry-after"]) <= 60
     ledger = open_ledger(pinq.load_policy(policy))
-    assert [event.kind for event in ledger.events()] == ["created", "policy", "grant", "grant", "version"], (
+    assert [event.kind for event in ledger.log.events()] == ["created", "policy", "grant", "grant", "version"], (
         "guesses must not fill the ledger"
     )
     ledger.close()

@@ -32,7 +32,7 @@ HOSTILE = "=1+1 <script>alert(1)</script>\x1b[31m\n\u202egrant"
 
 
 def audited(handle: Any) -> Audit:
-    return replay("d", ledger_of(handle).events())
+    return replay("d", ledger_of(handle).log.events())
 
 
 def acts(handle: Any) -> list[str]:

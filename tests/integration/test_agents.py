@@ -294,7 +294,9 @@ def test_a_hostile_client_overspends_nothing(handle: Any, caplog: pytest.LogCapt
     asyncio.run(storm())
     spent = handle.budget.spent
     assert 0 < spent == agent.spent <= Fraction("0.6")
-    charges = [event.record.epsilon.exact for event in ledger_of(handle).events() if isinstance(event.record, Charged)]
+    charges = [
+        event.record.epsilon.exact for event in ledger_of(handle).log.events() if isinstance(event.record, Charged)
+    ]
     assert max(charges) <= Fraction("0.05")
     assert min(outcomes[what] for what in ("refused", "asked", "free")) > 0
     note(

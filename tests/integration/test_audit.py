@@ -249,7 +249,7 @@ def test_it_says_which_ledger_was_read(used: Path) -> None:
 
 
 def test_charged_but_not_answered(used: Path) -> None:
-    events = list(Ledger(used.parent / "people.parquet.ledger").events())
+    events = list(Ledger(used.parent / "people.parquet.ledger").log.events())
     last = max(i for i, event in enumerate(events) if event.kind == "answer")
     found = replay("people", [event for i, event in enumerate(events) if i != last])
     assert found.accounts[HOSTILE[0]].unanswered == 1

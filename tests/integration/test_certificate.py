@@ -118,7 +118,7 @@ def test_no_other_model_is_proved(policy: Path) -> None:
     with pinq.open(policy, analyst="ana") as handle:
         handle.noisy_count(epsilon="0.000000001")
     with closing(read_ledger(load_policy(policy))) as ledger:
-        cheap = [event.request for event in ledger.events() if event.analyst == "ana"][-1]
+        cheap = [event.request for event in ledger.log.events() if event.analyst == "ana"][-1]
     stated, stored = json.loads(certificate), json.loads(model)
     labels = [value for column in stored["tree"]["schema"]["columns"].values() for value in column.get("values", ())]
     assert len(labels) > 1

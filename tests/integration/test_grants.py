@@ -64,7 +64,7 @@ def test_a_log_from_before_terms_loads(ledger: Ledger) -> None:
     assert body == {"limit": ONE.nano, "expires": None}
     ledger.charge("a", "r", WHOLE, ONE // 4)
     assert ledger.grants()["a"].spent == ONE // 4
-    assert [line.about for line in replay("d", ledger.events()).changes][-1] == "epsilon 1"
+    assert [line.about for line in replay("d", ledger.log.events()).changes][-1] == "epsilon 1"
 
 
 def test_the_pace_is_counted_in_the_log(ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,9 +169,9 @@ def test_a_cut_under_an_open_ledger_is_noticed(tmp_path: Path) -> None:
     ledger.grant("ana", ONE)
     for number in range(3):
         ledger.charge("ana", str(number), WHOLE, Epsilon(1))
-    with ledger.database.transaction(write=True):
-        ledger.database.run("DELETE FROM events WHERE seq > 4")
-        ledger.database.commit()
+    with ledger.log.database.transaction(write=True):
+        ledger.log.database.run("DELETE FROM events WHERE seq > 4")
+        ledger.log.database.commit()
     with pytest.raises(LedgerError, match="cut or rolled back"):
         ledger.charge("ana", "next", WHOLE, Epsilon(1))
 

@@ -65,7 +65,7 @@ def test_a_page_ends_after_so_many_characters(ledger: Ledger) -> None:
 
 def test_a_page_ends_after_so_much_that_was_asked(ledger: Ledger) -> None:
     """A question about very many parts is long in the log; one of any length still comes, and none is lost."""
-    charged = ledger.lengths("ana", 1, 1)[0]
+    charged = ledger.log.lengths("ana", 1, 1)[0]
     assert len(page(ledger, "ana", 1, logged=1).lines) == 1
     assert len(page(ledger, "ana", 1, logged=charged + 1).lines) == 2
     lines, more = list[Asked](), True
@@ -79,20 +79,20 @@ def test_a_page_is_priced_by_what_it_holds(ledger: Ledger, monkeypatch: pytest.M
     """The price is known before an answer is read, and no line before the page is looked at."""
     monkeypatch.setattr("pinq.provider.history.units", lambda nanoseconds: nanoseconds)
     read: list[int] = []
-    monkeypatch.setattr(ledger, "event", noting(ledger.event, read, lambda row: row.seq))
+    monkeypatch.setattr(ledger.log, "event", noting(ledger.log.event, read, lambda row: row.seq))
 
     prices: list[tuple[int, int]] = []
     for start in (0, 8, 16):
         read.clear()
         prices.clear()
         page(ledger, "ana", start, most=2, admit=lambda work: prices.append((work, len(read))))
-        logged = LOGGED * sum(ledger.lengths("ana", start, 2))
+        logged = LOGGED * sum(ledger.log.lengths("ana", start, 2))
         assert prices == [(2 * LINE, 0), (logged, 0), (LENGTH * CHARACTER, 2)]
 
 
 def test_nothing_follows_from_an_answer_before_its_bucket_ends(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """With padding, an answer that is there already counts neither for the price nor for where a page ends."""
-    at = datetime.fromisoformat(ledger.lines("ana")[0].event.at)
+    at = datetime.fromisoformat(ledger.log.lines("ana")[0].event.at)
     prices: list[int] = []
     for seconds, seen in ((1.0, False), (7200.0, True)):
         monkeypatch.setattr("pinq.provider.history.now", lambda later=seconds: at + timedelta(seconds=later))

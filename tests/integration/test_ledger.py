@@ -65,7 +65,7 @@ def test_a_charge_is_charged_once(ledger: Ledger) -> None:
     assert ledger.answer("ana", "r", "two") == "one"
     assert ledger.charge("ana", "r", WHOLE, Epsilon(5))[1] == "one"
     assert ledger.grants()["ana"].spent == Epsilon(5)
-    assert ledger.answers("ana") == {"r": "one"}
+    assert ledger.log.answers("ana") == {"r": "one"}
     assert ledger.verify() == 5
 
 
@@ -76,7 +76,7 @@ def test_request_ids_belong_to_their_analyst(ledger: Ledger) -> None:
     ledger.answer("ana", "r", "ana's")
     assert ledger.charge("bob", "r", WHOLE, Epsilon(7)) == (None, None)
     assert ledger.answer_of("bob", "r")[1] is None
-    assert ledger.answers("bob") == {}
+    assert ledger.log.answers("bob") == {}
 
 
 def test_a_token_is_looked_up(ledger: Ledger) -> None:
@@ -232,7 +232,7 @@ def test_two_views_of_a_file_follow_each_other(tmp_path: Path) -> None:
     other.revoke("a")
     with pytest.raises(NotAuthorised):
         one.charge("a", "s", WHOLE, Epsilon(1))
-    assert [event.kind for event in one.events()] == ["created", "policy", "grant", "charge", "revoke", "refusal"]
+    assert [event.kind for event in one.log.events()] == ["created", "policy", "grant", "charge", "revoke", "refusal"]
     one.close()
     other.close()
 
@@ -274,7 +274,7 @@ def test_an_id_is_looked_up_in_the_fold(tmp_path: Path) -> None:
     ledger.charge("ana", "r", WHOLE, Epsilon(4))
     ledger.answer("ana", "r", "[1]")
     statements: list[str] = []
-    database: Any = ledger.database
+    database: Any = ledger.log.database
     database._driver.set_trace_callback(statements.append)
     assert ledger.answer_of("ana", "r")[1] == "[1]"
     assert not [text for text in statements if "analyst =" in text]
@@ -331,7 +331,7 @@ def test_a_charge_looks_at_its_token_again(tmp_path: Path) -> None:
         here.charge("ana", "b", WHOLE, Epsilon(1), token="bobs")
     here.charge("ana", "b", WHOLE, Epsilon(1), token="new")
     here.charge("ana", "c", WHOLE, Epsilon(1))
-    assert [event.kind for event in here.events()].count("refusal") == 0
+    assert [event.kind for event in here.log.events()].count("refusal") == 0
     assert here.grants()["ana"].spent == Epsilon(3)
     here.close()
 
@@ -341,13 +341,13 @@ def test_a_transaction_that_breaks_off_leaves_the_connection_usable(tmp_path: Pa
     ledger = Ledger(tmp_path / "l", "d")
 
     def interrupted() -> None:
-        with ledger._held(), ledger.transaction() as writing:
+        with ledger.log._held(), ledger.log.transaction() as writing:
             writing.append(Declared("x", Epsilon(10), {}, "sum"))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert [event.kind for event in ledger.events()] == ["created"]
+    assert [event.kind for event in ledger.log.events()] == ["created"]
     ledger.declare("x", Epsilon(10), {})
     assert ledger.verify() == 2
     ledger.close()
@@ -358,7 +358,7 @@ def test_rows_that_nobody_fetched_keep_no_later_transaction_in_the_past(tmp_path
     here = Ledger(tmp_path / "l", "d")
     here.declare("x", Epsilon(10), {})
     there = Ledger(tmp_path / "l", "d")
-    with here.database.transaction(write=False, after=1) as broken:
+    with here.log.database.transaction(write=False, after=1) as broken:
         next(broken)
     there.grant("ana", Epsilon(5))
     assert here.grants()["ana"].limit == Epsilon(5)
@@ -374,7 +374,7 @@ def test_whoever_closes_waits_for_a_transaction(tmp_path: Path) -> None:
     """What is at work when another thread closes the ledger is committed first, not half undone."""
     ledger = Ledger(tmp_path / "l", "d")
     closer = threading.Thread(target=ledger.close)
-    with ledger._held(), ledger.transaction() as writing:
+    with ledger.log._held(), ledger.log.transaction() as writing:
         writing.append(Declared("x", Epsilon(10), {}, "sum"))
         closer.start()
         closer.join(0.05)
@@ -389,9 +389,9 @@ def test_a_transaction_that_ended_commits_nothing(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l", "d")
 
     def undone() -> None:
-        with ledger._held(), ledger.transaction() as writing:
+        with ledger.log._held(), ledger.log.transaction() as writing:
             writing.append(Declared("x", Epsilon(10), {}, "sum"))
-            ledger.database.rollback()
+            ledger.log.database.rollback()
 
     with pytest.raises(LedgerError, match="ended before"):
         undone()
@@ -405,19 +405,19 @@ def test_a_ledger_says_why_nothing_can_be_written(tmp_path: Path, caplog: pytest
     ledger.declare("x", ONE, {})
     ledger.grant("a", Epsilon(10))
     ledger.writable()
-    assert ledger.database.failure == ""
+    assert ledger.log.database.failure == ""
     why = "attempt to write a readonly database"
     with closing(sqlite3.connect(tmp_path / "l")) as raw:
-        ledger.database.run("PRAGMA query_only = ON")
+        ledger.log.database.run("PRAGMA query_only = ON")
         for _ in range(2):
             for use in (ledger.writable, lambda: ledger.charge("a", "r", WHOLE, Epsilon(4))):
                 with pytest.raises(LedgerError, match=why):
                     use()
-        assert why in ledger.database.failure
-        assert [record.message for record in caplog.records] == [ledger.database.failure]
-        ledger.database.run("PRAGMA query_only = OFF")
+        assert why in ledger.log.database.failure
+        assert [record.message for record in caplog.records] == [ledger.log.database.failure]
+        ledger.log.database.run("PRAGMA query_only = OFF")
         ledger.writable()
-        assert ledger.database.failure == ""
+        assert ledger.log.database.failure == ""
         assert raw.execute("SELECT count(*) FROM events").fetchone() == (3,)
     assert ledger.charge("a", "r", WHOLE, Epsilon(4)) == (None, None)
     assert ledger.verify() == 4

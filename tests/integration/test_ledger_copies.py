@@ -140,7 +140,7 @@ def test_a_ledger_that_is_gone_stops_who_has_it_open(file: Path, live: Ledger, e
     else:
         shutil.copyfile(file, tmp_path / "other")
         (tmp_path / "other").rename(file)
-    for use in (live.grants, lambda: live.charge("ana", "r9", WHOLE, Epsilon(1)), lambda: list(live.events())):
+    for use in (live.grants, lambda: live.charge("ana", "r9", WHOLE, Epsilon(1)), lambda: list(live.log.events())):
         with pytest.raises(LedgerError, match="is not the file that was opened: it was deleted, or another file"):
             use()
 
@@ -240,7 +240,7 @@ def test_a_ledger_that_is_gone_is_not_begun_anew(policy: Path, file: Path, live:
 
 def test_a_ledger_that_cannot_be_written_gives_what_was_answered(live: Ledger, file: Path) -> None:
     """Also where another process answered it: an answer is looked up without writing, and a new question says why it is refused."""
-    database: Any = live.database
+    database: Any = live.log.database
     with closing(Ledger(file)) as other:
         other.charge("ana", "elsewhere", WHOLE, Epsilon.of("0.1"))
         other.answer("ana", "elsewhere", "[2]")

@@ -53,9 +53,9 @@ def wait_together(ledger: Ledger, acts: list[Callable[[], object]]) -> tuple[lis
 
     with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor(len(acts)) as pool:
         patched.setattr(SQLite, "commit", counted)
-        with ledger._held(), ledger.transaction(write=False):
+        with ledger.log._held(), ledger.log.transaction(write=False):
             done = [pool.submit(outcome, act) for act in acts]
-            while len(ledger._jobs) < len(acts):
+            while len(ledger.log._jobs) < len(acts):
                 threading.Event().wait(0.001)
         results = [each.result() for each in done]
     return results, len(commits)
@@ -67,7 +67,7 @@ def test_what_waits_together_costs_one_commit(ledger: Ledger) -> None:
     results, commits = wait_together(ledger, acts)  # type: ignore[arg-type]
     assert (results, commits) == ([(None, None)] * WAITING, 1)
     assert ledger.grants()["ana"].spent == Epsilon(WAITING)
-    assert sorted(event.request for event in ledger.events() if event.kind == "charge") == sorted(
+    assert sorted(event.request for event in ledger.log.events() if event.kind == "charge") == sorted(
         f"r{i}" for i in range(WAITING)
     )
     ledger.verify()
@@ -94,7 +94,7 @@ def test_a_refusal_concerns_nobody_else(ledger: Ledger) -> None:
     results, commits = wait_together(ledger, acts)  # type: ignore[arg-type]
     assert (results.count((None, None)), commits) == (3, 1)
     assert sum(isinstance(result, BudgetExceeded) for result in results) == WAITING - 3
-    kinds = [event.kind for event in ledger.events()]
+    kinds = [event.kind for event in ledger.log.events()]
     assert (kinds.count("charge"), kinds.count("refusal")) == (4, WAITING - 3)
 
 
@@ -122,7 +122,7 @@ def test_whoever_is_interrupted_while_waiting_keeps_nobody_else(ledger: Ledger) 
 
     def interrupt(_: object) -> None:
         begun.set()
-        while not ledger._jobs:
+        while not ledger.log._jobs:
             time.sleep(0.001)
         time.sleep(0.05)
         signal.pthread_kill(main, signal.SIGINT)
@@ -130,7 +130,7 @@ def test_whoever_is_interrupted_while_waiting_keeps_nobody_else(ledger: Ledger) 
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     with ThreadPoolExecutor(2) as pool:
-        slow = pool.submit(ledger.run, interrupt)
+        slow = pool.submit(ledger.log.run, interrupt)
         begun.wait()
         with pytest.raises(KeyboardInterrupt):
             ledger.charge("ana", "given-up", WHOLE, Epsilon(1))
@@ -147,7 +147,7 @@ def test_a_process_that_is_forked_in_the_middle_of_a_transaction_closes_without_
     inside, over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with ledger._held(), ledger.transaction():
+        with ledger.log._held(), ledger.log.transaction():
             inside.set()
             over.wait()
 

@@ -282,8 +282,8 @@ def test_changed_ledgers(originals: Originals) -> None:
             ledger.verify()
             for name, grant in ledger.grants().items():
                 assert grant.spent.nano >= 0
-                ledger.lines(name)
-                ledger.answers(name)
+                ledger.log.lines(name)
+                ledger.log.answers(name)
             try:
                 ledger.grant("eve", Epsilon.of(1))
                 ledger.charge("eve", "a new one", WHOLE, Epsilon.of("0.1"))

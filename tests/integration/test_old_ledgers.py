@@ -75,7 +75,7 @@ def test_an_old_ledger_replays_to_the_same_balances(old: Path) -> None:
 def test_an_old_ledgers_report_is_the_same(old: Path) -> None:
     """Line by line, but for what that release did not say: the cap's rule, which file was read, who signed, which act."""
     ledger = Ledger(old, "people")
-    report: dict[str, Any] = replay("people", ledger.events()).to_dict()
+    report: dict[str, Any] = replay("people", ledger.log.events()).to_dict()
     assert report.pop("ledger") == ""
     assert {len(act["questions"]) for act in report.pop("acts")} == {1}
     for line in (*report["events"], *report["changes"], *report["exhaustion"]):
@@ -128,7 +128,7 @@ def test_what_a_later_release_wrote_stops_the_ledger(old: Path, kind: str, body:
     """Whoever skipped such an event might count too little as spent: neither an open ledger goes on, nor does it open again."""
     ledger = Ledger(old, "people")
     appended(old, kind, body)
-    for use in (ledger.grants, lambda: Ledger(old, "people"), lambda: list(ledger.events())):
+    for use in (ledger.grants, lambda: Ledger(old, "people"), lambda: list(ledger.log.events())):
         with pytest.raises(LedgerError, match=f"was written by another version of pinq: {text}"):
             use()
     ledger.close()

@@ -189,7 +189,7 @@ def test_padding_hides_an_answer_until_its_bucket_ends(
     handle = in_memory(1)
     handle.noisy_count(epsilon=0.5)
     ledger = ledger_of(handle)
-    charged = datetime.fromisoformat(ledger.lines("ana")[0].event.at)
+    charged = datetime.fromisoformat(ledger.log.lines("ana")[0].event.at)
     monkeypatch.setattr("pinq.provider.history.now", lambda: charged + timedelta(seconds=seconds))
     (line,) = pinq.provider.history.history(ledger, "ana", bucket=2.0)
     assert (line.outcome, line.answer is not None) == ("answered" if seen else "charged, not answered", seen)

@@ -43,7 +43,7 @@ def look(datasets: Datasets, log: RequestLog) -> tuple[int, Any]:
 def test_a_stranger_learns_two_bits_and_the_log_the_names(datasets: Datasets, tmp_path: Path) -> None:
     """No row is counted, nothing is charged, and whatever is wrong the answer has the same two keys."""
     log, ledger = RequestLog(tmp_path / "log"), datasets.served["people"].ledger
-    events = len([*ledger.events()])
+    events = len([*ledger.log.events()])
     datasets.served["people"].engine.tabulate = None  # type: ignore[assignment, method-assign]
     assert look(datasets, log) == (200, {"ready": True, "current": True})
     assert "readiness" not in (tmp_path / "log").read_text()
@@ -54,7 +54,7 @@ def test_a_stranger_learns_two_bits_and_the_log_the_names(datasets: Datasets, tm
     last = json.loads((tmp_path / "log").read_text().splitlines()[-1])
     assert last["problems"] == ["people: its engine is closed"]
     assert last["outdated"] == ["people: its source changed after it was encoded"]
-    assert len([*ledger.events()]) == events
+    assert len([*ledger.log.events()]) == events
     log.close()
 
 
@@ -92,7 +92,7 @@ def test_a_ledger_that_turned_read_only_says_so_and_gives_what_it_has(datasets: 
     """A new question is refused and an answered one is not; the reason is in readiness, log and metrics, until it can be written again."""
     log, ledger = RequestLog(tmp_path / "log"), datasets.served["people"].ledger
     token = token_of(tmp_path / "people.yaml")
-    database: Any = ledger.database
+    database: Any = ledger.log.database
     why = "attempt to write a readonly database"
 
     async def ask() -> None:

@@ -87,7 +87,7 @@ def test_what_a_start_refuses_a_reload_refuses_and_the_log_hears_nothing(dataset
     """Another adjacency under which budgets were granted, another ledger, another dataset's name, a source that is gone."""
     token_of(policy)
     before, text = datasets.served["people"], policy.read_text(encoding="utf-8")
-    last = len([*before.ledger.events()])
+    last = len([*before.ledger.log.events()])
     for wrong, why in (
         (text + "adjacency: substitute\n", "adjacency"),
         (text + "ledger: other.ledger\n", "guarded"),
@@ -98,7 +98,7 @@ def test_what_a_start_refuses_a_reload_refuses_and_the_log_hears_nothing(dataset
         (problem,) = datasets.reload().failed
         assert why in problem
         assert datasets.served["people"] is before
-    assert len([*before.ledger.events()]) == last
+    assert len([*before.ledger.log.events()]) == last
 
 
 @pytest.mark.parametrize("raised", [OverflowError, MemoryError, type("Panic", (BaseException,), {})])

@@ -54,7 +54,7 @@ def told(ledger: Ledger) -> dict[str, Any]:
     grants, together = ledger.grants(), ledger.together()
     return {
         "events": ledger.verify(),
-        "head": f"{ledger.seq}:{ledger.last}",
+        "head": f"{ledger.log.seq}:{ledger.log.last}",
         "spent": {name: (grant.spent.nano, grant.limit.nano) for name, grant in grants.items()},
         "together": (together.spent.nano, together.cap.nano),
     }

@@ -66,7 +66,7 @@ class World:
         """A question of bob's; by how much his spending grew, nothing where he was refused."""
         before = self.ledger.grants()["bob"].spent
         try:
-            self.ledger.charge("bob", str(len(list(self.ledger.events()))), Demand.of(parts), loss)
+            self.ledger.charge("bob", str(len(list(self.ledger.log.events()))), Demand.of(parts), loss)
         except BudgetExceeded:
             return Epsilon(0)
         return self.ledger.grants()["bob"].spent - before

@@ -58,7 +58,7 @@ def acts(ledger: Ledger, random: Random, number: int) -> None:
     """Some acts: charges of new and old ids, answers, grants, extensions."""
     for step in range(number):
         name = random.choice(["ana", "bob", "é"])
-        if ledger.state.grant_of(name) is None:
+        if ledger.log.state.grant_of(name) is None:
             ledger.grant(name, Epsilon(200), token=digest_of(f"{name}{step}"))
         request, query = f"r{random.randrange(40)}", LoggedQuery(identity=f"q{random.randrange(9)}")
         try:
@@ -74,7 +74,7 @@ def acts(ledger: Ledger, random: Random, number: int) -> None:
 def replayed(ledger: Ledger) -> str:
     """The state that all events give, one by one."""
     state, first = LedgerState(), ""
-    for event in ledger.events():
+    for event in ledger.log.events():
         state.apply(event)
         first = first or event.hash
     return dump(state, first)
@@ -88,11 +88,11 @@ def test_a_snapshot_opens_as_a_replay_would(tmp_path: Path, seed: int) -> None:
     for number in (1, 7, 30):
         with closing(Ledger(tmp_path / "l", "d")) as ledger:
             acts(ledger, random, number)
-            assert dump(ledger.state, ledger.first) == replayed(ledger)
+            assert dump(ledger.log.state, ledger.log.first) == replayed(ledger)
     with closing(Ledger(tmp_path / "l", read_only=True)) as opened:
-        assert opened.kept > 3
-        assert dump(opened.state, opened.first) == replayed(opened)
-        assert opened.verify() == opened.seq
+        assert opened.log.kept > 3
+        assert dump(opened.log.state, opened.log.first) == replayed(opened)
+        assert opened.verify() == opened.log.seq
     assert CHECK(tmp_path / "l")[0] == ""
 
 
@@ -107,15 +107,15 @@ def test_snapshots_change_no_answer(tmp_path: Path, seed: int, monkeypatch: pyte
             acts(ledger, Random(seed), 60)
             said.append(
                 [
-                    (account.spent, account.answered, account.unanswered, account.refused, ledger.answers(name))
+                    (account.spent, account.answered, account.unanswered, account.refused, ledger.log.answers(name))
                     for name, account in ledger.accounts().items()
                 ]
             )
             for name in ("ana", "bob"):
-                lines = ledger.lines(name, 0, 100)
+                lines = ledger.log.lines(name, 0, 100)
                 said[-1] += [(line.event.request, line.spent, line.answer is None) for line in lines]
                 said[-1] += [ledger.answer_of(name, f"r{number}")[1] for number in range(40)]
-            assert bool(ledger.kept) == (events == 2)
+            assert bool(ledger.log.kept) == (events == 2)
     assert said[0] == said[1]
 
 
@@ -131,7 +131,7 @@ def test_a_forged_snapshot_is_not_used_and_shows(tmp_path: Path) -> None:
         forged["accounts"][0][1]["total"] = 0
         raw.execute("UPDATE snapshot SET payload = ?", (json.dumps(forged),))
     with closing(Ledger(tmp_path / "l", "d")) as ledger:
-        assert ledger.kept == 0
+        assert ledger.log.kept == 0
         assert ledger.grants()["ana"].spent == spent
         with pytest.raises(LedgerError, match="snapshot"):
             ledger.verify()
@@ -143,7 +143,7 @@ def test_a_snapshot_of_a_log_that_was_cut_opens_nothing(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "l", "d")) as ledger:
         ledger.declare("x", CAP, SCHEMA)
         acts(ledger, Random(2), 10)
-        kept = ledger.kept
+        kept = ledger.log.kept
     with closing(sqlite3.connect(tmp_path / "l")) as raw, raw:
         raw.execute(f"DELETE FROM events WHERE seq >= {kept}")
     with pytest.raises(LedgerError, match="gone"):
@@ -181,4 +181,4 @@ def test_a_writer_killed_at_any_moment_of_a_snapshot_loses_nothing(tmp_path: Pat
             told += len([line for line in (*lines, *writer.stdout) if line.endswith("\n")])
         with closing(Ledger(tmp_path / "l", "d")) as ledger:
             assert told <= ledger.grants()["ana"].spent.nano <= told + kill + 1
-            assert dump(ledger.state, ledger.first) == replayed(ledger)
+            assert dump(ledger.log.state, ledger.log.first) == replayed(ledger)

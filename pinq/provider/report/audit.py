@@ -434,7 +434,7 @@ def audit(
     expected, period = None if expect is None else _expected(expect), Period.of(since, until)
     with closing(read_ledger(None if policy is None else load_policy(policy), ledger)) as opened:
         opened.verify()
-        report = replay(opened.dataset, opened.events())
+        report = replay(opened.dataset, opened.log.events())
         report.ledger = masked(opened.where)
     if expected is not None:
         report.require(*expected)

@@ -53,7 +53,7 @@ def version(policy: Policy, data: Any = None) -> int:
 
 def begun(policy: Policy) -> list[Begun]:
     with closing(open_ledger(policy)) as ledger:
-        return [event.record for event in ledger.events() if isinstance(event.record, Begun)]
+        return [event.record for event in ledger.log.events() if isinstance(event.record, Begun)]
 
 
 # What every key of a policy does
@@ -153,7 +153,7 @@ def test_an_event_says_when_by_whom_and_what_was_seen(ward: Callable[..., Policy
     (tmp_path / "ward.csv").write_text(LINES + "s2;3\n")
     version(ward())
     with closing(open_ledger(ward())) as ledger:
-        event = [event for event in ledger.events() if event.kind == "version"][-1]
+        event = [event for event in ledger.log.events() if event.kind == "version"][-1]
     assert isinstance(event.record, Begun)
     assert event.by is not None
     assert "@" in event.by.by

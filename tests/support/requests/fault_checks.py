@@ -13,7 +13,7 @@ from tests.support.requests.handles import ledger_of
 
 
 def kinds(ledger: Ledger) -> list[str]:
-    return [event.kind for event in ledger.events()]
+    return [event.kind for event in ledger.log.events()]
 
 
 def unspent(handle: Any, epsilon: Any = 1) -> None:

@@ -51,7 +51,7 @@ def _act(draw: random.Random, ledger: Ledger, analyst: str, number: int) -> None
             if analyst not in ledger.grants():
                 ledger.grant(analyst, Epsilon(draw.randint(20, 90)), by=by)
             asked = LoggedQuery(verb=draw.choice(VERBS), about="how many \u2028 “so”", identity=f"{number:032x}")
-            rows = ledger.state.rows
+            rows = ledger.log.state.rows
             version = draw.randint(1, rows.number if rows else 1)
             ledger.charge(analyst, f"r{number}", demand(draw), loss, asked, version=version)
             if draw.random() < 0.8:
@@ -60,9 +60,9 @@ def _act(draw: random.Random, ledger: Ledger, analyst: str, number: int) -> None
 
 def exported(ledger: Ledger) -> list[dict[str, Any]]:
     """The lines of a ledger, as ``docs/log-format.md`` has them."""
-    with ledger.database.transaction(write=False, after=1) as rows:
+    with ledger.log.database.transaction(write=False, after=1) as rows:
         lines = [row._asdict() for row in rows]
     numbers = [line["seq"] for line in lines if line["kind"] == "answer"]
-    with ledger.database.transaction(write=False):
-        texts = {number: text for number, _, text in ledger.database.answers(numbers)}
+    with ledger.log.database.transaction(write=False):
+        texts = {number: text for number, _, text in ledger.log.database.answers(numbers)}
     return [line | ({"answer": texts[line["seq"]]} if line["seq"] in texts else {}) for line in lines]

@@ -74,7 +74,7 @@ def test_previews_and_questions_draw_on_one_quota_of_work(in_memory: Callable[..
 def test_a_quota_of_work_outlives_a_commit_that_failed(in_memory: Callable[..., Any]) -> None:
     """Until the log is read again nothing is known of a grant, and that is no leave to pass its quota."""
     curator, analyst = _curator(in_memory, work_per_minute=4)
-    curator.ledger._reset()
+    curator.ledger.log._reset()
     assert curator.ledger.work_per_minute(analyst) == 4
 
 
@@ -83,7 +83,7 @@ def test_the_ledger_keeps_no_more_than_the_quota(in_memory: Callable[..., Any]) 
     quota = 40_000
     curator, analyst = _curator(in_memory, stored_bytes=quota)
     ledger = curator.ledger
-    before, refused = len(list(ledger.events())), 0
+    before, refused = len(list(ledger.log.events())), 0
     for number in range(60):
         try:
             curator.ask(analyst, _count(f"r{number}"))
@@ -92,7 +92,7 @@ def test_the_ledger_keeps_no_more_than_the_quota(in_memory: Callable[..., Any]) 
             refused += 1
     assert refused > 20
     assert ledger.grant_of(analyst).stored <= quota
-    assert (len(list(ledger.events())) - before) * EVENT_BYTES <= quota
+    assert (len(list(ledger.log.events())) - before) * EVENT_BYTES <= quota
 
 
 def test_a_grant_without_a_quota_has_the_usual_one(in_memory: Callable[..., Any], monkeypatch: Any) -> None:

@@ -201,7 +201,7 @@ def test_an_answer_that_is_there_is_given_whatever_a_rehearsal_says(
     monkeypatch.setattr(curator, "_rehearsals", Rehearsals(curator.schema))
     monkeypatch.setattr("pinq.curator.mechanisms._laplace", None)
     assert curator.ask("ana", request) == answer
-    assert [event.kind for event in ledger_of(handle).events()].count("charge") == 1
+    assert [event.kind for event in ledger_of(handle).log.events()].count("charge") == 1
 
 
 def test_every_list_of_candidates_is_rehearsed(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

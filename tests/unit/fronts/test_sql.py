@@ -313,7 +313,7 @@ def test_no_row_decides_what_is_asked() -> None:
                 if not re.search("QUANTILE|PERCENTILE|MEDIAN|STDDEV|VARIANCE", query):
                     with suppress(QueryError):
                         pinq.sql(handle, query, epsilon=1000)
-            charges = [event.record for event in ledger_of(handle).events() if event.kind == "charge"]
+            charges = [event.record for event in ledger_of(handle).log.events() if event.kind == "charge"]
             asked.append([(charge.query.about, charge.epsilon) for charge in charges])  # type: ignore[union-attr]
     assert asked[0] == asked[1]
     assert len(asked[0]) > 15

@@ -70,10 +70,10 @@ def test_the_parties_own_recursion_says_what_was_claimed(
     asked: dict[bool, list[Any]] = {True: [], False: []}
     ask = together.ask
 
-    def noted(questions: Any) -> Any:
-        for question in questions:
+    def noted(queries: Any) -> Any:
+        for question in queries:
             asked[question.sums is None].append(question.epsilon["all parties"])
-        return ask(questions)
+        return ask(queries)
 
     together.ask = noted  # type: ignore[method-assign]
     miner = miner_for(target, epsilon=epsilon, steps=steps)

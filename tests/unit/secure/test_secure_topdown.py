@@ -118,9 +118,9 @@ def test_no_question_is_asked_below_the_smallest_loss(nano: int, leaf: Any, max_
     asked: list[Fraction] = []
     ask = together.ask
 
-    def noted(questions: Any) -> Any:
-        asked.extend(question.epsilon["all parties"].exact for question in questions)
-        return ask(questions)
+    def noted(queries: Any) -> Any:
+        asked.extend(question.epsilon["all parties"].exact for question in queries)
+        return ask(queries)
 
     together.ask = noted  # type: ignore[method-assign]
     miner = FederatedTopDown(
