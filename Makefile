@@ -52,7 +52,7 @@ prove: $(READY) ## the composition rule by a proof assistant, and the product's 
 	$(BIN)/python -m tests.assurance.proof $(LOGS)
 
 lint: $(VENV)/.dev ## style and import directions
-	$(BIN)/ruff check pinq miners pinq_secure pinq_workbench pinq_demo tests examples benchmarks tools/release.py
+	$(BIN)/ruff check pinq miners pinq_secure pinq_workbench pinq_demo tests examples benchmarks tools
 	$(BIN)/lint-imports
 
 types: $(VENV)/.dev ## static types

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks a ledger of pinq without pinq: written from docs/log-format.md alone, with Python's standard library.
 
-Usage: python verify_log.py LEDGER [SEQ:HASH]. LEDGER is an SQLite file, which is only read, or JSON lines. SEQ:HASH is a
-head that was kept elsewhere: without one, a log that was written anew cannot be told. If an event breaks a rule, the
+Usage: python verify_log.py LEDGER [SEQ:HASH]. LEDGER is an SQLite file, which is only read, or JSON lines. SEQ:HASH is
+a head that was kept elsewhere: without one, a log that was written anew cannot be told. If an event breaks a rule, the
 exit status is 1, and the first such event is named.
 """
 
@@ -117,9 +117,9 @@ def rows_of(path):
         return [(*(line[name] for name in COLUMNS), line.get("answer")) for line in lines], (0, "")
     mode = "ro" if Path(f"{path}-wal").exists() else "ro&immutable=1"  # with no newer events beside it, not even a lock
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)
-    rows = database.execute(f"SELECT {', '.join(COLUMNS)}, payload FROM events LEFT JOIN answers USING (seq) ORDER BY 1")
+    rows = database.execute(f"SELECT {','.join(COLUMNS)}, payload FROM events LEFT JOIN answers USING (seq) ORDER BY 1")
     kept = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'snapshot'").fetchall()
-    return rows, kept and database.execute("SELECT seq, payload FROM snapshot").fetchone() or (0, "")
+    return rows, (kept and database.execute("SELECT seq, payload FROM snapshot").fetchone()) or (0, "")
 
 
 def verify(path, head=""):

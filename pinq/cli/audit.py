@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``pinq audit``, ``statement``, ``backup``, ``restore`` and ``selftest``."""
+"""The commands ``pinq audit``, ``head-key``, ``statement``, ``backup``, ``restore`` and ``selftest``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from pinq.cli.base import (
     guarded,
     option,
     print_json,
+    print_or_write,
 )
 from pinq.errors import printable
 from pinq.provider.report.markup import print_table
@@ -30,6 +31,19 @@ if TYPE_CHECKING:
 
 
 commands = typer.Typer()
+
+Expected = Annotated[
+    str | None,
+    option(
+        "--expect",
+        metavar="SEQ:HASH|FILE",
+        help="The last event of an earlier audit, or a signed head (with --key): the log must still have it.",
+    ),
+]
+Certificate = Annotated[
+    Path | None,
+    option("--certificate", metavar="FILE", help="Verify a model's certificate against the ledger's answers instead."),
+]
 
 
 @commands.command(rich_help_panel="Audit")
@@ -42,15 +56,12 @@ def audit(
     ] = None,
     until: Annotated[str | None, option("--until", metavar="DATE", help="Only events up to this day or time.")] = None,
     ledger: LedgerFile = None,
-    expect: Annotated[
-        str | None, option("--expect", metavar="SEQ:HASH", help="The last event of an earlier audit.")
+    expect: Expected = None,
+    head: Annotated[bool, flag("--head", help="Print the log's head, signed with the secret key of --key.")] = False,
+    key: Annotated[
+        Path | None, option("--key", metavar="FILE", help="The provider's key of heads; see `pinq head-key`.")
     ] = None,
-    certificate: Annotated[
-        Path | None,
-        option(
-            "--certificate", metavar="FILE", help="Verify a model's certificate against the ledger's answers instead."
-        ),
-    ] = None,
+    certificate: Certificate = None,
     model: Annotated[
         Path | None, option("--model", metavar="FILE", help="With --certificate: the model, as JSON.")
     ] = None,
@@ -82,17 +93,19 @@ def audit(
     if certificate is not None and model is not None:
         _verify(certificate, model, policy, ledger, as_json=as_json)
         return
-    if as_json + as_csv + as_html > 1:
-        raise typer.BadParameter("choose one of --json, --csv and --html")
-    forms = [name for name, wanted in (("json", as_json), ("csv", as_csv), ("html", as_html)) if wanted]
+    if as_json + as_csv + as_html + head > 1:
+        raise typer.BadParameter("choose one of --json, --csv, --html and --head")
+    if head and key is None:
+        raise typer.BadParameter("--head needs a secret key: --key FILE")
+    forms = [name for name, wanted in (("json", as_json), ("csv", as_csv), ("html", as_html), ("head", head)) if wanted]
     named = output.suffix[1:] if output else ""
     form = next(iter(forms), named if named in ("json", "csv", "html") else "text")
-    report = audit_log(policy, analyst, ledger=ledger, since=since, until=until, expect=expect)
-    _write(report, form, output, single=queries)
+    report = audit_log(policy, analyst, ledger=ledger, since=since, until=until, expect=expect, key=key)
+    _write(report, form, output, key, single=queries)
 
 
-def _write(report: Audit, form: str, output: Path | None, *, single: bool) -> None:
-    """Writes an audit in a form, to a file or to standard output."""
+def _write(report: Audit, form: str, output: Path | None, key: Path | None, *, single: bool) -> None:
+    """Writes an audit in a form, or its signed head, to a file or to standard output."""
     from pinq.provider.report.audit import Audit, print_audit
     from pinq.provider.report.html import page
 
@@ -100,7 +113,10 @@ def _write(report: Audit, form: str, output: Path | None, *, single: bool) -> No
         with output.open("w", encoding="utf-8") if output else nullcontext() as file:
             print_audit(report, console(file), single=single)
     else:
-        text = {"json": Audit.to_json, "csv": Audit.to_csv, "html": page}[form](report).rstrip("\n") + "\n"
+        if form == "head" and key is not None:
+            text = report.signed(key)
+        else:
+            text = {"json": Audit.to_json, "csv": Audit.to_csv, "html": page}[form](report).rstrip("\n") + "\n"
         output.write_text(text, encoding="utf-8") if output else typer.echo(text, nl=False)
     if output:
         typer.echo(printable(f"Wrote {output}."), err=True)
@@ -117,6 +133,25 @@ def _verify(certificate: Path, model: Path, policy: Path | None, ledger: Path | 
     answers = f"{len(verified.entries):,} answers to {verified.analyst!r}, which cost epsilon {verified.loss} together"
     typer.echo(printable(f"Proved: {verified.miner} was made again, and the same, from {answers}."))
     typer.echo(f"  The log ends at {verified.head}.")
+
+
+@commands.command(rich_help_panel="Audit")
+@guarded
+def head_key(
+    file: Annotated[Path, argument("FILE", "The file of the secret key; of mode 0600.")],
+    name: Annotated[
+        str | None,
+        option("--name", metavar="NAME", help="Make a key of this name, a domain of the provider's: hospital.example."),
+    ] = None,
+    output: Annotated[
+        Path | None, option("-o", "--output", metavar="FILE", help="The file to write the public key to.")
+    ] = None,
+) -> None:
+    """Make a key that signs heads of ledgers (Ed25519), and print its public key; without --name print it again."""
+    from pinq.provider.heads import HeadKey
+
+    public = (HeadKey.read(file) if name is None else HeadKey.create(file, name)).public
+    print_or_write(f"{public}\n", output, "Give it to the auditors.")
 
 
 @commands.command(rich_help_panel="Audit")

@@ -62,6 +62,7 @@ NEEDS = {
     "agents": "An MCP server needs mcp",
     "excel": "Reading a workbook needs python-calamine",
     "oidc": "Signing in needs joserfc",
+    "heads": "Signing heads needs cryptography",
 }
 
 

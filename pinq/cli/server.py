@@ -46,6 +46,10 @@ MetricsHost = Annotated[
         help="Address of the metrics (plain HTTP, so another address than this shows them unencrypted).",
     ),
 ]
+HeadsKey = Annotated[
+    Path | None,
+    option("--head-key", metavar="FILE", help="Sign the heads of the ledgers with this key, once an hour."),
+]
 Processes = Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Processes that serve the port together.")]
 Rate = Annotated[float, typer.Option(metavar="N", min=1, help="Requests a second for one token.")]
 Connections = Annotated[int, typer.Option(metavar="N", min=10, help="Limit of open connections of each process.")]
@@ -71,6 +75,7 @@ def serve(
     connections: Connections = 1000,
     proxy: Proxy = "",
     workers: Processes = 1,
+    head_key: HeadsKey = None,
 ) -> None:
     """Answer analysts over HTTPS: several datasets, bearer tokens, one answer for each charge.
 
@@ -92,6 +97,7 @@ def serve(
         connections=connections,
         proxy=proxy,
         workers=workers,
+        head_key=head_key,
         say=lambda text: typer.echo(printable(text), err=True),
     )
     raise typer.Exit(start.run())

@@ -75,6 +75,7 @@ EXTRAS = {
     "sklearn": ("sklearn",),
     "excel": ("python_calamine",),
     "oidc": ("joserfc",),
+    "heads": ("cryptography",),
     "sql": ("sqlglot",),
     "agents": ("mcp", "anyio"),
 }

@@ -17,6 +17,7 @@ import signal
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -28,6 +29,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 from pinq.errors import PinqError, PolicyError
+from pinq.provider.backup import heads_folder
+from pinq.provider.heads import HeadKey, write_head
 from pinq.server.app import Reload, create_app
 from pinq.server.datasets import Datasets
 from pinq.server.limits import Settings
@@ -38,6 +41,7 @@ KEEP_ALIVE_SECONDS = 30
 BACKLOG = 2048
 OTHER_FILES = 256  # that a process opens beside its connections and what its datasets have open at the start
 READY_SECONDS = 60  # how long a process of several may take to encode its datasets when all are renewed
+SIGN_SECONDS = 3600  # how often heads are signed
 STARTED = "PINQ_SERVE"  # the environment's variable by which processes of several know how they were started
 
 
@@ -58,6 +62,7 @@ class Start:
         connections: The number of connections that are open at a time.
         proxy: The address of a proxy that is believed when it says for whom it asks; empty for none.
         workers: The number of processes.
+        head_key: The file of the secret key that signs heads; None to sign none.
         required: The policy files that a process of several must open, because they are served.
         say: Tells the operator something.
     """
@@ -74,6 +79,7 @@ class Start:
     connections: int
     proxy: str
     workers: int
+    head_key: Path | None = None
     required: Sequence[Path] = ()
     say: Callable[[str], None] = field(default=print, repr=False)
 
@@ -86,6 +92,8 @@ class Start:
         """
         # All that can be wrong, before minutes of encoding.
         require_secure(self.host, self.tls_cert, self.tls_key, self.insecure_http)
+        if self.head_key is not None:
+            HeadKey.read(self.head_key, secret=True)
         with bind(self.host, self.port) as bound:
             if self.workers > 1:
                 return self._serve_by_several(bound)
@@ -115,6 +123,9 @@ class Start:
         reload: Reload | None = None,
         listening: Callable[[], None] = lambda: None,
     ) -> Starlette:
+        if self.head_key is not None:
+            signing = (datasets, HeadKey.read(self.head_key), log)
+            threading.Thread(target=_sign_heads, args=signing, name="pinq-heads", daemon=True).start()
         return create_app(
             datasets,
             Settings(rate=self.rate / self.workers),
@@ -179,7 +190,8 @@ class Start:
 def application() -> Starlette:
     """Makes the application of one of several processes; called in it."""
     given = json.loads(os.environ[STARTED])
-    start = Start(**given | {name: given[name] and Path(given[name]) for name in ("tls_cert", "tls_key", "log")})
+    files = ("tls_cert", "tls_key", "log", "head_key")
+    start = Start(**given | {name: given[name] and Path(given[name]) for name in files})
     log = RequestLog(start.log)
     threading.Thread(target=_end_with_parent, name="pinq-parent", daemon=True).start()
     try:
@@ -190,6 +202,21 @@ def application() -> Starlette:
         raise SystemExit(1) from None  # the processes that serve already stay
     _room(start.connections, log)
     return start._app(datasets, log)
+
+
+def _sign_heads(datasets: Datasets, key: HeadKey, log: RequestLog) -> None:
+    """Writes a signed head of each ledger that has grown into the folder of heads, at once and then once an hour."""
+    while True:
+        for name in list(datasets.served):
+            try:
+                with datasets.leased(name) as dataset:
+                    seq, last = dataset.ledger.run(lambda log: (log.seq, log.last))
+                    if write_head(heads_folder(), key, dataset.name, seq, last):
+                        log.write("head", dataset=dataset.name, events=seq)
+            except Exception as error:  # the next hour may be better
+                reason = str(error) if isinstance(error, (PinqError, OSError)) else type(error).__name__
+                log.write("head not signed", dataset=name, reason=reason)
+        time.sleep(SIGN_SECONDS)
 
 
 def _end_with_parent() -> None:

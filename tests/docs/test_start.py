@@ -27,6 +27,7 @@ PAGES = (
     "start/auditor",
     "start/operator",
     "epsilon",
+    "heads",
     "verbs",
     *sorted(f"reference/{page.stem}" for page in (ROOT / "docs" / "reference").glob("*.md")),
 )

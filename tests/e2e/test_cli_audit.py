@@ -24,7 +24,7 @@ class TestAudit:
         assert "chain: verified" in (tmp_path / "a.txt").read_text(encoding="utf-8")
 
     def test_errors(self, policy: Path, tmp_path: Path) -> None:
-        failed(run("audit", policy, "--json", "--csv"), "choose one of --json, --csv and --html", 2)
+        failed(run("audit", policy, "--json", "--csv"), "choose one of --json, --csv, --html and --head", 2)
         failed(
             run("audit", policy, "--analyst", "an"), "the log has no analyst 'an' (did you mean 'ana'?); it has ana."
         )

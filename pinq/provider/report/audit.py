@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime, time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pinq.errors import LedgerError, QueryError, printable
@@ -45,6 +46,7 @@ from pinq.ledger.state import Account, LedgerState
 from pinq.policy.policy import Goes, Policy
 from pinq.provider.claim import masked
 from pinq.provider.grants import parse_expiry
+from pinq.provider.heads import HeadKey
 from pinq.provider.opening import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.markup import amount, bar, print_table, when
@@ -362,13 +364,19 @@ class Audit:
         """Narrows the lines to those of a period."""
         return replace(self, lines=[line for line in self.lines if period.holds(line.at)], period=str(period))
 
-    def require(self, seq: int, hashed: str) -> None:
-        """Raises ``LedgerError`` unless the event of this number has a hash that begins like this."""
+    def require(self, seq: int, hashed: str, dataset: str | None = None) -> None:
+        """Raises ``LedgerError`` unless the event of this number, in the log of this dataset, has such a hash."""
+        if dataset not in (None, self.dataset):
+            raise LedgerError(f"The head is one of {dataset!r}, but the ledger {self.ledger} is of {self.dataset!r}.")
         if not (0 < seq <= len(self.lines) and self.lines[seq - 1].hash.startswith(hashed)):
             raise LedgerError(
                 f"The ledger {self.ledger} has no event {seq} with the hash {hashed[:16]}, which was expected: it was "
                 "cut, rolled back or made anew since, or it is another ledger."
             )
+
+    def signed(self, key: str | os.PathLike[str]) -> str:
+        """Signs the head of the log with the secret key of a file."""
+        return HeadKey.read(key, secret=True).sign(self.dataset, self.events, self.head)
 
     def to_dict(self) -> dict[str, object]:
         """Returns plain values, for JSON; losses as decimal numbers."""
@@ -412,6 +420,7 @@ def audit(
     since: str | date | None = None,
     until: str | date | None = None,
     expect: str | None = None,
+    key: str | os.PathLike[str] | None = None,
 ) -> Audit:
     """Verifies a dataset's log and reports from it. Works when the data source is gone.
 
@@ -423,15 +432,16 @@ def audit(
         ledger: A ledger to read in the place of the policy's.
         since: Only events from this day or moment on. Balances are those of the whole log.
         until: Only events up to this day or moment.
-        expect: ``SEQ:HASH``, an event that an earlier audit named last (16 digits of its hash or
-            more): it must still be there.
+        expect: An event that must still be there: ``SEQ:HASH`` (16 digits of its hash or more), which
+            an earlier audit named last, or the file of a signed head.
+        key: The file of the provider's public key, for a signed head.
 
     Raises:
         PolicyError: Wrong policy.
         LedgerError: There is no ledger, its chain does not hold, or it lacks the expected event.
         QueryError: The log does not know the analyst, or an argument is malformed.
     """
-    expected, period = None if expect is None else _expected(expect), Period.of(since, until)
+    expected, period = None if expect is None else _expected(expect, key), Period.of(since, until)
     with closing(read_ledger(None if policy is None else load_policy(policy), ledger)) as opened:
         opened.verify()
         report = replay(opened.dataset, opened.log.events())
@@ -441,16 +451,19 @@ def audit(
     return (report if analyst is None else report.of(analyst)).within(period)
 
 
-def _expected(text: str) -> tuple[int, str]:
-    """Reads an event's number and the beginning of its hash."""
-    number, _, hashed = text.strip().lower().partition(":")
-    if not (number.isascii() and number.isdigit() and re.fullmatch("[0-9a-f]{16,64}", hashed)):
-        raise QueryError(
-            f"is {text[:90]!r}",
-            parameter="expect",
-            allowed="SEQ:HASH, with 16 digits of the hash or more: 53:0123456789abcdef",
-        )
-    return int(number), hashed
+def _expected(text: str, key: str | os.PathLike[str] | None) -> tuple[int, str, str | None]:
+    """Reads an event's number, the beginning of its hash, and the dataset that a signed head names."""
+    named = re.fullmatch("([0-9]{1,18}):([0-9a-f]{16,64})", text.strip().lower())
+    if named is not None:
+        return int(named[1]), named[2], None
+    if not Path(text).is_file():
+        allowed = "SEQ:HASH, with 16 digits of the hash or more: 53:0123456789abcdef; or the file of a signed head"
+        raise QueryError(f"is {text[:90]!r}", parameter="expect", allowed=allowed)
+    if key is None:
+        raise QueryError("a signed head is compared with the public key of its signer: name the file (--key FILE).")
+    signer = HeadKey.read(key)
+    head = signer.verified(text)
+    return head.seq, head.hashed, head.origin.removeprefix(f"{signer.name}/")
 
 
 def replay(dataset: str, events: Iterable[Event]) -> Audit:
