@@ -17,14 +17,12 @@ COLUMNS = ("seq", "at", "kind", "analyst", "request", "body", "hash")
 TERMS = "max_epsilon_per_query columns verbs queries_per_minute work_per_minute stored_bytes"
 QUESTION = "verb session about question classes act run stored"
 FIELDS = {  # by kind: fields that it has / fields that it may have
-    "created": "version dataset salt / coins",
-    "policy": "digest cap schema / cap_rule by because",
-    "version": "number why reading / source declared columns contents by because",
+    "created": "version dataset salt / coins", "policy": "digest cap schema / cap_rule by because",
+    "version": "number why reading / source declared columns contents by because", "retire": "means spent / by because",
     "grant": f"limit expires / token {TERMS} by because",
-    "extend": "more expires / by because", "terms": f"/ {TERMS} by because",
-    "token": "token / by because", "revoke": "/ by because",
+    "extend": "more expires / by because", "terms": f"/ {TERMS} by because", "revoke": "/ by because",
     "charge": f"epsilon demand / version {QUESTION}", "refusal": f"reason / asked remaining scope {QUESTION}",
-    "secure": f"opens / {QUESTION}", "answer": "payload /", "snapshot": "digest /",
+    "token": "token / by because", "secure": f"opens / {QUESTION}", "answer": "payload /", "snapshot": "digest /",
 }
 
 
@@ -65,12 +63,14 @@ class Log:  # the meaning of the events so far
         must, may = (set(names.split()) for names in FIELDS.get(kind, "?/").split("/"))
         need(must <= set(body) <= must | may, f"{kind!r} with these fields is of another format")
         need((seq == 1) == (kind == "created"), "`created` is the first event, and no other")
-        grant = self.grants.get(who)
-        self.dataset = body.get("dataset", self.dataset)
+        grant, self.dataset = self.grants.get(who), body.get("dataset", self.dataset)
         if kind == "policy":
             meaning = [body["schema"].get("adjacency", "add-remove"), body["schema"].get("privacy_unit", "row")]
             need(not self.grants or meaning == self.meaning, "epsilon changed its meaning after budgets were granted")
             self.cap, self.rule, self.meaning = body["cap"], body.get("cap_rule", "union"), meaning
+        elif kind == "retire":  # budgets count anew
+            need(body["spent"] == self.costs["sum"], "another sum was spent before it was closed")
+            self.costs, self.grants, self.trees, self.spent, self.union = {"sum": 0, "union": 0}, {}, {}, {}, {}
         elif kind == "version":
             need(body["number"] in (self.version, self.version + 1), "versions are counted one by one")
             self.version = body["number"]

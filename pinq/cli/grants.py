@@ -171,6 +171,26 @@ def revoke(
 
 @commands.command(rich_help_panel="Grant")
 @guarded
+def retire(
+    policy: PolicyFile,
+    because: Annotated[str, option("--because", metavar="TEXT", help="Why the ledger was begun wrongly.")],
+    yes: Annotated[bool, flag("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Close a ledger that was begun wrongly: every grant ends, and budgets count anew.
+
+    For a policy that promised too little, such as rows where persons have several. The log keeps what was
+    spent, and every audit says it: persons have lost that too.
+    """
+    from pinq.provider.grants import retire as retire_ledger
+
+    if not yes and can_ask():
+        typer.confirm(f"End every grant of {policy} and count budgets anew?", abort=True, err=True)
+    closed = retire_ledger(policy, by=_signed(because))
+    typer.echo(f"retired: epsilon {closed.spent} was spent under {closed.means}. Next: pinq check {policy}")
+
+
+@commands.command(rich_help_panel="Grant")
+@guarded
 def token(
     policy: PolicyFile, analyst: Analyst, sign_in: SignIn = False, because: Because = "", as_json: AsJson = False
 ) -> None:

@@ -310,6 +310,20 @@ class Revoked(Stored):
 
 
 @dataclass(frozen=True)
+class Retired(Stored):
+    """The ledger so far was closed: all grants ended, and what follows counts its budgets anew, under any policy.
+
+    Attributes:
+        means: The meaning of epsilon until then: adjacency and privacy unit.
+        spent: The spending of all analysts together until then; no later budget counts it.
+    """
+
+    kind: ClassVar[str] = "retire"
+    means: str
+    spent: Loss
+
+
+@dataclass(frozen=True)
 class Begun(Stored):
     """A version of the rows began, or the facts that identify the last version changed.
 
@@ -495,6 +509,7 @@ Record = (
     | TermsSet
     | TokenSet
     | Revoked
+    | Retired
     | Begun
     | Charged
     | Answered
@@ -503,7 +518,7 @@ Record = (
     | Snapshot
 )
 _KINDS: dict[str, type[Record]] = {kind.kind: kind for kind in get_args(Record)}
-_SIGNED = {kind.kind for kind in (Declared, Granted, Extended, TermsSet, TokenSet, Revoked, Begun)}
+_SIGNED = {kind.kind for kind in (Declared, Granted, Extended, TermsSet, TokenSet, Revoked, Retired, Begun)}
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from pinq.ledger.events import (
     LoggedQuery,
     Record,
     Refused,
+    Retired,
     Revoked,
     SessionLogged,
     Signature,
@@ -39,7 +40,7 @@ from pinq.ledger.events import (
     no_grant,
 )
 from pinq.ledger.log import Earlier, Log, open_database
-from pinq.ledger.state import Account, Wanted
+from pinq.ledger.state import Account, Wanted, meaning
 from pinq.public.epsilon import ZERO, Epsilon
 
 Found = tuple[Earlier | None, str | None]
@@ -293,6 +294,21 @@ class Ledger:
     def revoke(self, analyst: str, *, by: Signature | None = None) -> None:
         """Ends a grant at once. Its spent epsilon stays spent, also for a later grant of the name."""
         self._change(analyst, Revoked(), by)
+
+    def retire(self, *, by: Signature) -> Retired:
+        """Closes the ledger so far: all grants end, and budgets count anew from the next policy on.
+
+        Raises ``LedgerError`` if no policy was declared since it was last closed.
+        """
+
+        def retiring(log: Log) -> Retired:
+            if log.state.policy is None:
+                raise LedgerError(f"The ledger {self.where} has nothing to close: no policy was declared.")
+            closed = Retired(meaning(log.state.policy.schema), log.state.together.spent)
+            log.append(closed, by=by)
+            return closed
+
+        return self.run(retiring, write=True)
 
     def charge(
         self,

@@ -24,7 +24,7 @@ from datetime import datetime
 from typing import Any
 
 from pinq.ledger.composition import Costs
-from pinq.ledger.events import Begun, Declared, Terms, digest_of
+from pinq.ledger.events import Begun, Declared, Retired, Terms, digest_of
 from pinq.ledger.state import Account, LedgerState, Wanted
 from pinq.public.epsilon import Epsilon
 
@@ -50,6 +50,7 @@ def dump(state: LedgerState, first: str) -> str:
             "spent": state.together.spent.nano,
             "rows": None if state.rows is None else state.rows.to_body(),
             "begun": [*state.begun.items()],
+            **({} if state.follows is None else {"follows": state.follows.to_body()}),
             "accounts": [[name, _dumped(account)] for name, account in state.accounts.items()],
         },
         separators=(",", ":"),
@@ -67,6 +68,7 @@ def load(text: str) -> tuple[LedgerState, str] | None:
     state.begun = dict(map(tuple, read["begun"]))
     state.rows = None if read["rows"] is None else Begun.from_body(read["rows"])
     state.together.spent = Epsilon(read["spent"])
+    state.follows = Retired.from_body(read["follows"]) if "follows" in read else None
     if read["policy"] is not None:
         state.policy = Declared.from_body(read["policy"])
         state.together.cap = state.policy.cap

@@ -32,6 +32,7 @@ from pinq.ledger.events import (
     Extended,
     Granted,
     Refused,
+    Retired,
     Revoked,
     SessionLogged,
     Snapshot,
@@ -189,7 +190,7 @@ class Account:
                 self._settle(event.request)
             case SessionLogged():
                 self._settle(event.request)
-            case Created() | Declared() | Begun() | Snapshot():
+            case Created() | Declared() | Retired() | Begun() | Snapshot():
                 pass  # these concern all
             case _:
                 assert_never(record)
@@ -203,6 +204,10 @@ class Account:
         self.first, self.last = self.first or event.at, event.at
         self.lines.append(event.seq)
         self.totals.append(self.spent.nano)
+
+    def retire(self) -> None:
+        """Ends the grant for good, and forgets what was spent; lines of the history stay."""
+        self.granted, self.revoked, self.costs = False, True, Costs()
 
     def _change(self, record: Extended | TermsSet | TokenSet | Revoked) -> None:
         if not self.granted:
@@ -251,6 +256,7 @@ class LedgerState:
         queries: The id of an analyst's last charge for a query of a version of the rows, since the last snapshot.
         rows: The last version of the rows, as it is known now; None where none was logged.
         begun: The time at which each version of the rows began, by its number; of the first, at which it was noted.
+        follows: The last closing of the ledger, which the budgets of today follow; None for none.
         holders: The analyst of each token, also of a revoked grant, by the token's digest.
     """
 
@@ -263,6 +269,7 @@ class LedgerState:
         self.queries: dict[tuple[str, Wanted], str] = {}
         self.rows: Begun | None = None
         self.begun: dict[int, str] = {}
+        self.follows: Retired | None = None
         self.holders: dict[str, str] = {}
 
     @property
@@ -382,7 +389,7 @@ class LedgerState:
             raise LedgerError(
                 f"The ledger {ledger} holds budgets for adjacency and privacy unit {meaning(before.schema)}; "
                 f"the policy now says {means}, and an epsilon of one is not an epsilon of the other. "
-                "Keep them, or start over with another ledger and another table."
+                "Keep them; or, if they were begun wrongly, close them for good: `pinq retire POLICY --because TEXT`."
             )
         if before is not None and not may_raise:
             # An open dataset tightens only: a cap of 2 after one of 1 stays 1.
@@ -411,6 +418,11 @@ class LedgerState:
                 self.together.spent += grown
                 if record.query.identity:
                     self.queries[event.analyst, (record.version, record.query.identity)] = event.request
+            case Retired():
+                self.policy, self.together.spent, self.follows = None, ZERO, record
+                self.queries.clear()
+                for account in self.accounts.values():
+                    account.retire()
             case Begun():
                 self.rows = record
                 self.begun.setdefault(record.number, event.at)

@@ -18,7 +18,7 @@ from pinq.engine import require_readable
 from pinq.engine.sources import missing_path
 from pinq.errors import PolicyError, QueryError
 from pinq.ledger.composition import COUNTED
-from pinq.ledger.events import FREE, VERBS, Signature, Terms, here, now
+from pinq.ledger.events import FREE, VERBS, Retired, Signature, Terms, here, now
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.state import Account
 from pinq.policy.policy import Policy
@@ -312,6 +312,29 @@ def revoke(policy: Where, analyst: str, *, by: Signature | None = None) -> Grant
     with _ledger(policy) as ledger:
         ledger.revoke(analyst, by=by or here())
         return _changed(ledger, analyst)
+
+
+def retire(policy: Where, *, by: Signature) -> Retired:
+    """Closes a ledger that was begun wrongly, for example for rows where persons have several.
+
+    Every grant ends. The log goes on: budgets count anew from the next ``grant``, under any privacy unit.
+    The persons in the table have lost what was spent before as well, which the log and each audit say.
+
+    Args:
+        policy: The policy whose ledger it is; reviewed or not.
+        by: The signature for the log, with a reason.
+
+    Returns:
+        The closed meaning of epsilon, and what was spent under it.
+
+    Raises:
+        QueryError: No reason is given.
+        LedgerError: There is nothing to close, or the ledger cannot be trusted.
+    """
+    if not by.because:
+        raise QueryError("is empty; say why the ledger was begun wrongly.", parameter="because")
+    with _ledger(policy) as ledger:
+        return ledger.retire(by=by)
 
 
 def show(policy: Where | None = None, *, ledger: str | os.PathLike[str] | None = None) -> Status:

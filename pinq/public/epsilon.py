@@ -96,14 +96,10 @@ class Epsilon:
 
     @property
     def figures(self) -> str:
-        """The first three figures, cut and not rounded.
-
-        So what is spent never looks like the limit too early.
-        """
-        # .123456 is written .123, 12.3456 is 12.3, and 1,234.5 is 1234: no digit before the point
-        # is lost.
-        step = 10 ** min(9, max(0, len(str(self.nano)) - 3))
-        return str(Epsilon(self.nano // step * step))
+        """Four figures, and at least two decimals where there are so many; rounded to the nearest."""
+        # .123456 is written .1235, 12.3456 is 12.35, and 1,234.567 is 1234.57.
+        step = 10 ** min(7, max(0, len(str(self.nano)) - 4))
+        return str(Epsilon(round(Fraction(self.nano, step)) * step))
 
     @property
     def exact(self) -> Exact:

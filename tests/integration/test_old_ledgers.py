@@ -6,6 +6,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import replace
@@ -16,17 +18,20 @@ import pytest
 
 from pinq.errors import LedgerError
 from pinq.ledger.composition import COUNTED, Demand
-from pinq.ledger.events import Charged, Declared, LoggedQuery, Record, UnknownEvent, read, text_of
+from pinq.ledger.events import Charged, Declared, LoggedQuery, Record, Signature, UnknownEvent, read, text_of
 from pinq.ledger.ledger import Ledger
 from pinq.provider.history import history
 from pinq.provider.report.audit import replay
 from pinq.public.epsilon import Epsilon
+from tests.support.house.checkout import ROOT
 
 GOLDEN: dict[str, Any] = json.loads(
     (Path(__file__).parent.parent / "contract" / "golden" / "every_kind.json").read_text(encoding="utf-8")
 )
 """A ledger of the first release, with an event of every kind, and what that release said of it."""
 
+EVENTS: list[list[Any]] = [*GOLDEN["events"], *GOLDEN["later"]]
+"""The last kind ends all budgets, so the ledger is read without it."""
 APPEND = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -44,7 +49,7 @@ def old(tmp_path: Path) -> Path:
 
 def test_every_kind_of_event_is_in_the_golden_ledger() -> None:
     """So that whatever is added to the log is added there, too."""
-    assert {kind for _, _, kind, *_ in GOLDEN["events"]} == {record.kind for record in get_args(Record)}
+    assert {kind for _, _, kind, *_ in EVENTS} == {record.kind for record in get_args(Record)}
 
 
 def test_an_old_ledger_replays_to_the_same_balances(old: Path) -> None:
@@ -88,7 +93,30 @@ def test_an_old_ledgers_report_is_the_same(old: Path) -> None:
     ledger.close()
 
 
-@pytest.mark.parametrize("event", GOLDEN["events"], ids=lambda event: f"{event[0]}-{event[2]}")
+def test_a_retired_ledger_counts_anew_and_keeps_its_lines(old: Path) -> None:
+    """An old ledger that is closed: nobody has a grant, nothing counts, no line is gone, the checker agrees."""
+    with closing(Ledger(old, "people")) as ledger:
+        before = replay("people", ledger.events())
+        closed = ledger.retire(by=Signature("eve@office", "rows were protected, not persons"))
+        assert closed.spent == before.joint > Epsilon(0)
+        with pytest.raises(LedgerError, match="nothing to close"):
+            ledger.retire(by=Signature("eve@office", "twice"))
+        assert (ledger.grants(), ledger.together().spent) == ({}, Epsilon(0))
+        ledger.declare("x", Epsilon(10**9), {"privacy_unit": {"column": "id", "max_rows": 2}})
+        ledger.grant("ana", Epsilon(10**9))
+        ledger.charge("ana", "new", Demand((), ((0, None),)), Epsilon(10**8))
+        assert ledger.together().spent == Epsilon(10**8)
+    with closing(Ledger(old, "people")) as ledger:
+        assert ledger.verify() == len(GOLDEN["events"]) + 4
+        report = replay("people", ledger.events())
+        assert [line.about for line in report.lines[: before.events]] == [line.about for line in before.lines]
+        assert f"epsilon {before.joint} was spent" in report.changes[-3].about
+        assert report.joint == Epsilon(10**8)
+    checked = subprocess.run([sys.executable, ROOT / "tools" / "verify_log.py", old], capture_output=True, text=True)
+    assert (checked.returncode, "spent 0.1 of 1." in checked.stdout) == (0, True), checked.stderr
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: f"{event[0]}-{event[2]}")
 def test_a_record_is_written_as_it_was(event: list[Any]) -> None:
     """Byte for byte, so that the chain of a log does not depend on the release that continues it."""
     record, by = read(event[2], json.loads(event[5]))
@@ -137,7 +165,7 @@ def test_what_a_later_release_wrote_stops_the_ledger(old: Path, kind: str, body:
 @pytest.mark.parametrize("kind", [record.kind for record in get_args(Record)])
 def test_no_kind_of_event_takes_unknown_fields(kind: str) -> None:
     """Each kind refuses a field that it does not know."""
-    bodies = [json.loads(event[5]) for event in GOLDEN["events"] if event[2] == kind]
+    bodies = [json.loads(event[5]) for event in EVENTS if event[2] == kind]
     assert bodies
     for body in bodies:
         assert read(kind, body)[0].kind == kind

@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime, time
@@ -36,6 +36,7 @@ from pinq.ledger.events import (
     Granted,
     Record,
     Refused,
+    Retired,
     Revoked,
     SessionLogged,
     Snapshot,
@@ -170,7 +171,7 @@ class ActLine(AuditLine):
         return cls(**vars(whole), queries=tuple(lines))
 
 
-def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> AuditLine:
+def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon, known: Mapping[str, str]) -> AuditLine:
     """Makes the line of an event that was just applied.
 
     Args:
@@ -178,6 +179,7 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> A
         state: The state after it.
         spent: The spending of its analyst before it.
         cap: The cap before it.
+        known: The reasons of the review that the log had before it, by name.
     """
     query = event.record.query if isinstance(event.record, (Charged, Refused)) else NOTHING
     account = state.accounts.get(event.analyst)
@@ -197,10 +199,10 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon) -> A
         act=query.act,
         run=query.run,
     )
-    return replace(line, **_facts(event.record, line, spent, cap))
+    return replace(line, **_facts(event.record, line, spent, cap, known))
 
 
-def _facts(record: Record, line: AuditLine, spent: Epsilon, cap: Epsilon) -> dict[str, Any]:
+def _facts(record: Record, line: AuditLine, spent: Epsilon, cap: Epsilon, known: Mapping[str, str]) -> dict[str, Any]:
     """Returns the fields of a line that follow from the kind of its event; see ``line_of``."""
     match record:
         case Created():
@@ -208,12 +210,18 @@ def _facts(record: Record, line: AuditLine, spent: Epsilon, cap: Epsilon) -> dic
         case Declared():
             change = f"cap {record.cap}" if not cap or cap == record.cap else f"cap {cap} to {record.cap}"
             earlier = " (equal queries once, in earlier versions)" if record.cap_rule == "union" else ""
-            reasons = "; ".join(f"{name}: {why}" for name, why in record.schema.get("reviewed", {}).items())
+            said = record.schema.get("reviewed", {}).items()
+            reasons = "; ".join(f"{name}: {why}" for name, why in said if known.get(name) != why)
             reviewed = f"; reviewed {reasons}" if reasons else ""
             keys = "".join(
                 f"; {key} {record.schema[key]}" for key in Policy.model_fields if key in _SHOWN & record.schema.keys()
             )
             return {"about": f"{change}, which counts {COUNTED}{earlier}, schema {record.digest[:8]}{keys}{reviewed}"}
+        case Retired():
+            return {
+                "about": f"closed: epsilon {record.spent} was spent under {record.means}; every grant ended, "
+                "and budgets after this line do not count it"
+            }
         case Begun():
             return {"about": f"version {record.number} of the rows: {record.why}"}
         case Snapshot():
@@ -266,7 +274,7 @@ _CELLS: dict[str, Callable[[AuditLine], str]] = {
     "all together >": lambda line: amount(line.joint),
 }
 
-CHANGES = ("created", "policy", "grant", "extend", "terms", "token", "revoke", "version")
+CHANGES = ("created", "policy", "grant", "extend", "terms", "token", "revoke", "retire", "version")
 
 
 @dataclass
@@ -303,6 +311,11 @@ class Audit:
     def joint(self) -> Epsilon:
         """The spending of all analysts together, as the cap counts it."""
         return self.together.spent
+
+    @property
+    def follows(self) -> str:
+        """The text of the last closing of the ledger, which today's budgets follow; empty for none."""
+        return next((line.about for line in reversed(self.lines) if line.kind == "retire"), "")
 
     @property
     def exhaustion(self) -> list[AuditLine]:
@@ -385,6 +398,7 @@ class Audit:
             "dataset": self.dataset,
             "ledger": self.ledger,
             "chain": {"verified": True, "events": self.events, "head": self.head},
+            **({"follows": self.follows} if self.follows else {}),
             "cap": float(self.cap),
             "spent": float(self.joint),
             "remaining": float(self.together.remaining),
@@ -473,9 +487,10 @@ def replay(dataset: str, events: Iterable[Event]) -> Audit:
     for event in events:
         account, cap = state.accounts.get(event.analyst), report.cap
         spent = account.spent if account is not None else ZERO
+        known = {} if state.policy is None else state.policy.schema.get("reviewed", {})
         state.apply(event)
         report.events, report.head = event.seq, event.hash
-        report.lines.append(line_of(event, state, spent, cap))
+        report.lines.append(line_of(event, state, spent, cap, known))
         match event.record:
             case Charged():
                 waiting[event.analyst, event.request] = len(report.lines) - 1
@@ -538,6 +553,7 @@ def _print_head(audit: Audit, console: Console) -> None:
             f", {audit.period}" if audit.period else "",
             f"\nall analysts together: {amount(together.spent)} of {together.cap} spent, ",
             f"{amount(together.remaining)} remains under the cap, which counts {COUNTED}",
+            f"\nbefore: {printable(audit.follows)}" if audit.follows else "",
             "\nchain: ",
             ("verified", "green"),
             f", {audit.events:,} events, last {audit.head[:16]}",

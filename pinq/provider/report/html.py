@@ -212,6 +212,7 @@ def _cards(audit: Audit) -> Html:
         (_short(audit.together.remaining), "remains under the cap"),
         (f"{answered:,}", "queries answered"),
         (f"{refused:,}", "requests refused"),
+        *([("retired", audit.follows)] if audit.follows else []),
         ("verified", f"chain of {audit.events:,} events, last {audit.head[:12]}"),
     ]
     shown = (element("div", element("b", number), element("span", what), class_="card") for number, what in facts)
@@ -219,9 +220,9 @@ def _cards(audit: Audit) -> Html:
 
 
 def _short(epsilon: Epsilon) -> Html:
-    """Shows a loss in three figures; all of them where it is pointed at."""
+    """Shows a loss in four figures; all of them where it is pointed at."""
     brief, full = epsilon.figures, str(epsilon)
-    return escaped(brief) if brief == full else element("span", f"{brief}…", title=full)
+    return escaped(brief) if brief == full else element("span", brief, title=full)
 
 
 def _bar(spent: Epsilon, limit: Epsilon) -> Html:

@@ -31,7 +31,7 @@ def when(moment: str | datetime) -> str:
 
 
 def amount(loss: Epsilon | None) -> str:
-    """Shows the first three figures of a loss, or nothing where there is none."""
+    """Shows four figures of a loss, or nothing where there is none."""
     return "" if loss is None else loss.figures
 
 

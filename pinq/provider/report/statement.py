@@ -84,7 +84,7 @@ def statement(policy: str | os.PathLike[str] | Policy) -> Statement:
     except NoLedger:
         report = None
     sections = (
-        _guarantee(loaded),
+        _guarantee(loaded, report),
         _attacker(loaded, report),
         _analysts(report),
         _public(loaded, report),
@@ -94,7 +94,7 @@ def statement(policy: str | os.PathLike[str] | Policy) -> Statement:
     return Statement(loaded.dataset, sections)
 
 
-def _guarantee(policy: Policy) -> Section:
+def _guarantee(policy: Policy, report: Audit | None) -> Section:
     unit, schema, cap = policy.privacy_unit, policy.schema_, Epsilon.of(policy.cap)
     protected = "one row" if isinstance(unit, str) else f"all rows of one {unit.column}, at most {unit.max_rows}"
     changed = "is replaced by another" if schema.adjacency == "substitute" else "is in the table or is not"
@@ -103,6 +103,7 @@ def _guarantee(policy: Policy) -> Section:
         ("Who is protected", protected),
         ("Against what", f"what answers tell about whether {protected} {changed}, and so about what it contains"),
         ("Epsilon (ε) in all", f"{cap}: the cap over all analysts, which counts {COUNTED}"),
+        *([("Budgets before", report.follows)] if report is not None and report.follows else []),
         ("Rows that come or change", "each version of the rows adds its costs to those of the earlier ones"),
         (
             "Small groups",

@@ -11,12 +11,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pinq.errors import PolicyError
+import pinq
+from pinq.errors import LedgerError, NotAuthorised, PolicyError, QueryError
+from pinq.ledger.events import here
 from pinq.policy.policy import Policy
 from pinq.provider import grants
 from pinq.provider.check import check
 from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import confirm, load_policy, waiting
+from pinq.provider.report.audit import audit
+from pinq.public.epsilon import Epsilon
 from tests.support.processes.commands import run
 
 Written = Callable[..., Path]
@@ -116,3 +120,32 @@ def test_a_reason_for_a_finding_confirms_nothing_else(written: Written) -> None:
     assert [item.name for item in waiting(file)] == ["max_rows"]
     with pytest.raises(PolicyError, match="name that one"):
         confirm(file, ["persons.cap"], "no persons", "9")
+
+
+def test_a_ledger_begun_wrongly_is_retired(written: Written) -> None:
+    """Its grants end, budgets count anew under another unit, and log, audit and refusals say what they follow."""
+    file = written(reviewed={"persons.Pat-Nr": "in a hurry"})
+    token = grants.grant(file, "ana", ".5").token
+    with pinq.open(file, analyst="ana") as handle:
+        handle.noisy_count(epsilon=0.25)
+    file = written(privacy_unit={"column": "Pat-Nr", "max_rows": 20})
+    assert "pinq retire" in check(file).problems[0]
+    with pytest.raises(LedgerError, match="pinq retire"):
+        grants.grant(file, "bob", ".5")
+    with pytest.raises(QueryError, match="because"):
+        grants.retire(file, by=here())
+    result = run("retire", file, "--because", "persons were forgotten", "--yes")
+    assert "0.25 was spent" in result.stdout, result.stderr
+    assert check(file).ready
+    with pytest.raises(NotAuthorised):
+        pinq.open(file, analyst="ana")
+    again = grants.grant(file, "ana", ".5")
+    assert (again.spent, again.remaining, again.token != token) == (Epsilon(0), again.limit, True)
+    with pinq.open(file, analyst="ana") as handle:
+        handle.noisy_count(epsilon=0.5)
+    report = audit(file)
+    (closed,) = [line for line in report.changes if line.kind == "retire"]
+    assert (closed.because, "0.25 was spent" in closed.about) == ("persons were forgotten", True)
+    assert report.joint == Epsilon.of(0.5)
+    assert report.follows == closed.about
+    assert "before: closed: epsilon 0.25 was spent" in run("audit", file).stdout
