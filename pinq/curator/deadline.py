@@ -9,7 +9,7 @@ Privacy:
     same text as every failure after a charge, and the charge stays, so the text shows nothing.
     A stopped request shows that its work took long. So does response time: time is outside the
     guarantee. With ``padding`` a deadline ends only at the end of a time bucket, so it shows no more
-    than the bucket does. Held by: tests/unit/curator/test_turn.py.
+    than the bucket does. Held by: tests/unit/curator/test_deadline.py.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Deadline:
 
     Args:
         seconds: The seconds from now to its end.
-        most: The units of work that it may take.
+        limit: The units of work that it may take.
         clock: Monotonic seconds.
         token: Digest of the analyst's token, which the charge checks again; empty for none.
 
@@ -51,11 +51,11 @@ class Deadline:
     def __init__(
         self,
         seconds: float = math.inf,
-        most: float = math.inf,
+        limit: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
         token: str = "",
     ) -> None:
-        self.most, self.token, self._clock = most, token, clock
+        self.limit, self.token, self._clock = limit, token, clock
         self.end = clock() + seconds
 
     def stop(self, moment: float = -math.inf) -> None:
@@ -64,7 +64,7 @@ class Deadline:
 
     def admit(self, units: int) -> None:
         """Raises ``TooHeavy`` if so many units of work are more than it may take."""
-        if units > self.most:
+        if units > self.limit:
             raise TooHeavy(units)
 
     def check(self) -> None:

@@ -137,7 +137,7 @@ def choose_weighted(
     candidates: Weighted,
     span: int,
     epsilon: Fraction,
-    whole: Callable[[], Weighted] | None = None,
+    all_weights: Callable[[], Weighted] | None = None,
     source: Bits = SYSTEM,
 ) -> tuple[int, int]:
     """Chooses one of many weighted candidates by the exponential mechanism, exactly.
@@ -146,12 +146,12 @@ def choose_weighted(
         candidates: At least one member in all.
         span: As in ``choose``.
         epsilon: As in ``choose``.
-        whole: A function that returns all runs, if some of these stand for several runs (together far
+        all_weights: A function that returns all runs, if some of these stand for several runs (together far
             less than 2^-39 of the total weight); None if none does.
         source: As in ``laplace``.
 
     Returns:
-        The run (one of ``whole`` if whole numbers had to decide), and a uniform member of the run.
+        The run (one of ``all_weights`` if whole numbers had to decide), and a uniform member of the run.
 
     Privacy:
         Adjacency: add or remove one row. Claim: epsilon-DP.
@@ -171,7 +171,7 @@ def choose_weighted(
     bits, drawn = 64, source.word()
     run = _by_doubles(candidates, best, eta, drawn)
     while run is None:
-        candidates = candidates if whole is None else whole()
+        candidates = candidates if all_weights is None else all_weights()
         run = _by_integers(candidates, best, eta, drawn, bits)
         bits, drawn = bits + 64, drawn << 64 | source.word()
         if bits > MOST_BITS:

@@ -17,7 +17,7 @@ MINUTE = 60.0
 class Meter(Protocol):
     """Counts the work of a dataset's analysts."""
 
-    def take(self, analyst: str, units: int, most: int | None) -> None:
+    def take(self, analyst: str, units: int, limit: int | None) -> None:
         """Counts work that is about to be done, as ``WorkMeter`` does."""
 
 
@@ -36,35 +36,35 @@ class WorkMeter:
         self._clock, self._processes, self._lock = clock, processes, threading.Lock()
         self._taken: defaultdict[str, deque[tuple[float, int]]] = defaultdict(deque)
 
-    def take(self, analyst: str, units: int, most: int | None) -> None:
+    def take(self, analyst: str, units: int, limit: int | None) -> None:
         """Counts work that is about to be done.
 
         Args:
             analyst: The analyst.
             units: The units of work.
-            most: The units that the grant allows within any sixty seconds; None for no limit.
+            limit: The units that the grant allows within any sixty seconds; None for no limit.
 
         Raises:
             NotAllowed: More than the grant ever allows.
             TooManyRequests: More than the grant allows now.
         """
-        if most is None:
+        if limit is None:
             return
         shared = "" if self._processes == 1 else f", of which each of {self._processes} processes has a share"
-        price = f"this takes {units:,} units of work, and this grant allows {most:,} a minute{shared}"
-        if most < self._processes:
+        price = f"this takes {units:,} units of work, and this grant allows {limit:,} a minute{shared}"
+        if limit < self._processes:
             raise NotAllowed(
-                f"this grant allows {most:,} units of work a minute, and {self._processes} processes share them: none "
+                f"this grant allows {limit:,} units of work a minute, and {self._processes} processes share them: none "
                 "of them has any to give. The data provider can allow more (pinq terms), or serve by fewer processes."
             )
-        most //= self._processes
-        if units > most:
+        limit //= self._processes
+        if units > limit:
             raise NotAllowed(f"{price}. Ask fewer parts or candidates. The data provider can change it (pinq terms).")
         with self._lock:
             taken, moment = self._taken[analyst], self._clock()
             while taken and taken[0][0] <= moment - MINUTE:
                 taken.popleft()
-            if sum(work for _, work in taken) + units > most:
+            if sum(work for _, work in taken) + units > limit:
                 # Until the oldest work is a minute old; what is asked may have to wait for more
                 # than that.
                 wait = taken[0][0] + MINUTE - moment

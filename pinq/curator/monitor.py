@@ -42,7 +42,7 @@ from pinq.curator.meter import Meter, WorkMeter
 from pinq.curator.prepared import Noise, PreparedQuery
 from pinq.curator.price import MAX_WORK, checking_work, require_work
 from pinq.curator.verbs import prepare
-from pinq.engine.rehearsal import Rehearsal
+from pinq.engine.rehearsal import DummyEngine
 from pinq.engine.tables import Engine, Measure, Moments, TableRequest
 from pinq.errors import EngineError, InternalError, QueryError, Refusal, Unavailable, unspent
 from pinq.language.queries import Answer, Preview, Query, Request
@@ -162,7 +162,7 @@ class Curator:
             self._rehearse(analyst, request, work, deadline)
             return self._once(analyst, request, work, query, deadline)
 
-    def given(self, analyst: str, request: Request, schema: str) -> Answer | None:
+    def stored_answer(self, analyst: str, request: Request, schema: str) -> Answer | None:
         """Returns the earlier answer of this request under the schema with this digest.
 
         None if there is none.
@@ -194,7 +194,7 @@ class Curator:
             raise
         except Exception:
             _log.exception("request %s (%s) failed on dummy rows and was not charged", request.id, work.prepared.about)
-            if self.given(analyst, request, self.schema.digest) is None:
+            if self.stored_answer(analyst, request, self.schema.digest) is None:
                 raise InternalError(
                     f"This cannot be answered: it failed on dummy rows, before it was charged. Please report it: "
                     f"{work.prepared.about}."
@@ -202,7 +202,7 @@ class Curator:
 
     def _once(self, analyst: str, request: Request, work: _Work, query: LoggedQuery, deadline: Deadline) -> Answer:
         """Charges and answers a request, or finds its earlier answer."""
-        earlier, given = self.ledger.charge(
+        earlier, stored = self.ledger.charge(
             analyst,
             request.id,
             work.prepared.demand,
@@ -216,7 +216,7 @@ class Curator:
         )
         if earlier is not None and earlier.query.identity != query.identity:
             raise QueryError(f"the request id {request.id!r} was used for another question, which was charged.")
-        if given is None:
+        if stored is None:
             if earlier is not None and earlier.version != self.version:
                 # An answer from these rows would cost these rows, and was charged to the others.
                 raise QueryError(
@@ -226,10 +226,10 @@ class Curator:
             if earlier is not None:  # paid for, perhaps under an earlier id, and never answered
                 request = request.model_copy(update={"id": earlier.request})
             answer, payload = self._answer(request, work, deadline)
-            given = self.ledger.answer(analyst, request.id, payload)
-            if given == payload:
+            stored = self.ledger.answer(analyst, request.id, payload)
+            if stored == payload:
                 return answer
-        return Answer.from_json(given)  # another asker of the same request was first: there is one answer
+        return Answer.from_json(stored)  # another asker of the same request was first: there is one answer
 
     @unspent()
     def preview(self, analyst: str, request: Request, deadline: Deadline | None = None) -> Preview:
@@ -381,11 +381,11 @@ class Rehearsals:
             parts = prepared.parts.take(np.array(numbers))
             some = prepare(query.sample(numbers, self._schema), parts, self._schema)
             for filled in (False, True):
-                some.release(some.count(Rehearsal(self._schema, filled=filled), deadline, SAMPLED_DRAWS), epsilon)
+                some.release(some.count(DummyEngine(self._schema, filled=filled), deadline, SAMPLED_DRAWS), epsilon)
         if ways:
             # Where all parts have one last split, it is an axis of dense tables, and a step down to listed ones.
             for table in (TableRequest(), TableRequest((), "listed")):
-                Rehearsal(self._schema, filled=True).tabulate(prepared.parts, [table], check=deadline.check)
+                DummyEngine(self._schema, filled=True).tabulate(prepared.parts, [table], check=deadline.check)
         if len(self._passed) >= KEPT_KINDS:
             self._passed.clear()
         self._passed |= ways | answers

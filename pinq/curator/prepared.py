@@ -49,14 +49,14 @@ class Counted:
         parts: The parts of the tables: row i of each table belongs to part i.
         tables: The tables from the engine, in the order of the request.
         start: The position of the first of these parts among all parts of the request.
-        turn: The deadline, checked between two steps.
+        deadline: The deadline, checked between two steps.
         draws: The number of numbers that get noise; None for all. A rehearsal needs a few.
     """
 
     parts: PartSet
     tables: Sequence[Table]
     start: int = 0
-    turn: Deadline = field(default_factory=Deadline)
+    deadline: Deadline = field(default_factory=Deadline)
     draws: int | None = None
 
     @cached_property
@@ -67,7 +67,7 @@ class Counted:
     def parts_of(self, rows: np.ndarray) -> Iterator[Part]:
         """Yields the parts with these numbers, until the deadline."""
         for row in rows.tolist():
-            self.turn.check()
+            self.deadline.check()
             yield self.part_list[row]
 
     def array(self, table: int = 0) -> np.ndarray:
@@ -76,7 +76,7 @@ class Counted:
 
     def noisy(self, exact: np.ndarray, sensitivity: int, epsilon: Fraction) -> np.ndarray:
         """Adds noise to integers, as ``laplace`` does."""
-        return laplace(exact[: self.draws], sensitivity, epsilon, self.turn.check)
+        return laplace(exact[: self.draws], sensitivity, epsilon, self.deadline.check)
 
 
 class Released(NamedTuple):
@@ -206,13 +206,15 @@ class PreparedQuery:
         drawn = drawing_work(parts * self.draws, self.sensitivity / per_row)
         return units(for_a_part * parts + drawn + CELL * self.scored + for_a_row * rows)
 
-    def count(self, engine: Engine, turn: Deadline, draws: int | None = None) -> Iterator[Counted]:
+    def count(self, engine: Engine, deadline: Deadline, draws: int | None = None) -> Iterator[Counted]:
         """Counts the parts, slice by slice, until the deadline; ``draws`` as in ``Counted``."""
         # Ten parts, four at a time: the slices begin at 0, 4 and 8, and the last one has two parts.
         for start in range(0, self.parts.size, self.step):
             end = min(start + self.step, self.parts.size)
             some = self.parts if end - start == self.parts.size else self.parts.take(np.arange(start, end))
-            yield Counted(some, engine.tabulate(some, self.tables, self.measure, turn.check), start, turn, draws)
+            yield Counted(
+                some, engine.tabulate(some, self.tables, self.measure, deadline.check), start, deadline, draws
+            )
 
     @property
     def answer_bytes(self) -> int:

@@ -349,7 +349,7 @@ def _vote(query: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
         together = max(1, NUMBERS_AT_ONCE // column.codes)
         for counted in slices:
             for start in range(0, len(counted.array()), together):
-                counted.turn.check()
+                counted.deadline.check()
                 counts = counted.array()[start : start + together]
                 lengths = [column.codes] * len(counts)
                 winners = choose_evenly(counts.ravel(), lengths, span, epsilon, textbook=query.textbook)

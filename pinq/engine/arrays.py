@@ -40,11 +40,11 @@ class _Location:
     """The parts of the rows that a request has found; a request for parts below starts from them.
 
     Attributes:
-        known: The parts, by key and number.
+        part_numbers: The parts, by key and number.
         rows: For each block, its rows that are in one of them.
     """
 
-    known: Mapping[bytes, int]
+    part_numbers: Mapping[bytes, int]
     rows: Sequence[Rows]
 
     @cached_property
@@ -57,7 +57,7 @@ class _Location:
         # A location of the parts by sex, and young women who are nurses: two splits, by age and by
         # job, lie between.
         splits, above = 0, part
-        while above.key not in self.known:
+        while above.key not in self.part_numbers:
             if above.parent is None:
                 return float("inf")
             splits, above = splits + 1, above.parent
@@ -95,10 +95,10 @@ class ArrayEngine:
         """
         require_open(self._codes, self._process)
         if measure is None and (column := self._column_of(parts, tables)) is not None:
-            return list(self._between(column, parts, tables, check))
-        if (recalled := self._recalled(parts, tables, measure, check)) is not None:
+            return list(self._from_column_table(column, parts, tables, check))
+        if (recalled := self._from_kept_tables(parts, tables, measure, check)) is not None:
             return recalled
-        return self._count(parts, tables, measure, check)
+        return self._from_rows(parts, tables, measure, check)
 
     def rows(self) -> int:
         """Encoded rows, exact: for the provider's eyes only."""
@@ -140,11 +140,11 @@ class ArrayEngine:
     def _occupied(self, name: str, check: Callable[[], None]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The occupied codes of a column, the rows of each, and those below each and below the end."""
         table = TableRequest((Axis(name, self.schema.columns[name].codes, ()),), "sparse")
-        (counts,) = cast("list[Sparse]", self._count(PartSet([Block(Part())]), [table], None, check))
+        (counts,) = cast("list[Sparse]", self._from_rows(PartSet([Block(Part())]), [table], None, check))
         # Codes 3, 5 and 9 have 2, 4 and 1 rows: below 5 are 2 rows and below 9 are 6, so 5 to 8 have 4.
         return counts.places, counts.values, np.append(0, counts.values.cumsum())
 
-    def _between(
+    def _from_column_table(
         self, name: str, parts: PartSet, tables: Sequence[TableRequest], check: Callable[[], None]
     ) -> Iterator[Table]:
         """Counts intervals of a column's codes: the rows below their ends, in the kept table of the column."""
@@ -167,7 +167,7 @@ class ArrayEngine:
                 rows = below[places.searchsorted(np.clip(edges, starts[:, None], ends[:, None]))]
                 yield np.diff(rows, axis=1).reshape(parts.size, *(axis.size for axis in table.axes))
 
-    def _recalled(
+    def _from_kept_tables(
         self, parts: PartSet, tables: Sequence[TableRequest], measure: Measure | None, check: Callable[[], None]
     ) -> list[Table] | None:
         """Returns kept tables of one part, or of all parts of a split of the whole table; None for other requests.
@@ -200,20 +200,20 @@ class ArrayEngine:
         ordered = [replace(table, axes=tuple(sorted(table.axes, key=lambda axis: axis.identity))) for table in wanted]
         # Equal moments are one measure; a loss is its own, whose vectors a schema keeps.
         keys = [(measure, part.key, table.form, *(axis.identity for axis in table.axes)) for table in ordered]
-        known: dict[Hashable, np.ndarray | Listed] = {key: self._kept.get(key) for key in keys}
-        new = {key: table for key, table in zip(keys, ordered, strict=True) if known[key] is None}
+        found: dict[Hashable, np.ndarray | Listed] = {key: self._kept.get(key) for key in keys}
+        new = {key: table for key, table in zip(keys, ordered, strict=True) if found[key] is None}
         if new:
-            counted = self._count(PartSet([Block(part)]), list(new.values()), measure, check)
+            counted = self._from_rows(PartSet([Block(part)]), list(new.values()), measure, check)
             for key, table in zip(new, cast("list[np.ndarray | Listed]", counted), strict=True):
-                known[key] = table
+                found[key] = table
                 if table.nbytes <= KEPT_TABLE_BYTES:
                     self._kept.put(key, table, table.nbytes + (0 if measure is None else measure.nbytes))
         return [
-            _turned(known[key], [own.axes.index(axis) for axis in table.axes])
+            _turned(found[key], [own.axes.index(axis) for axis in table.axes])
             for key, own, table in zip(keys, ordered, wanted, strict=True)
         ]
 
-    def _count(
+    def _from_rows(
         self,
         parts: PartSet,
         tables: Sequence[TableRequest],
@@ -245,7 +245,7 @@ class ArrayEngine:
                     rows = request.locate(Rows.of(blocks[number], request.places))
                 else:
                     rows = begin.rows[number].over(blocks[number], request.places)
-                    rows = request.locate(rows, len(begin.known))
+                    rows = request.locate(rows, len(begin.part_numbers))
                 if request.levels:  # the level below goes on from here
                     located[number] = rows.over(encoded[number], {})
                 counts.add(request.divide(rows), check)
@@ -270,12 +270,14 @@ class ArrayEngine:
             # The whole table is as many splits above a part as its depth says: nearer is of use.
             if splits[location] < first.depth:
                 try:
-                    request = count_request(parts, tables, measure, schema=self.schema, known=location.known)
+                    request = count_request(
+                        parts, tables, measure, schema=self.schema, part_numbers=location.part_numbers
+                    )
                 except KeyError:
                     continue
                 self._keep_location(location)
                 return request, location
-        return count_request(parts, tables, measure, schema=self.schema, known=WHOLE), None
+        return count_request(parts, tables, measure, schema=self.schema, part_numbers=WHOLE), None
 
     def _keep_location(self, location: _Location) -> None:
         """Keeps a location. Each counts as a share of the room, so they are few."""

@@ -160,7 +160,7 @@ ODD = np.uint64(0x9E3779B97F4A7C15)  # an odd number with ones and zeros in no p
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class CountPiece:
     """Some cells of a tally's tables. It knows nothing else of its request: it is what travels between machines.
 
     Attributes:
@@ -172,28 +172,28 @@ class Share:
     sums: np.ndarray
 
     @classmethod
-    def of_stretch(cls, sums: np.ndarray) -> Share:
+    def of_stretch(cls, sums: np.ndarray) -> CountPiece:
         return cls(np.zeros((0, 0), dtype=np.uint8), sums)
 
     @classmethod
-    def merged(cls, shares: Sequence[Share]) -> Share:
-        """The sums over all rows, of shares over other rows each that have one number."""
-        if not len(shares[0].keys):
-            return cls.of_stretch(sum((share.sums for share in shares), np.zeros(1, dtype=np.int64)))
-        keys = np.concatenate([share.keys for share in shares], axis=1)
+    def merged(cls, pieces: Sequence[CountPiece]) -> CountPiece:
+        """The sums over all rows, of pieces over other rows each that have one number."""
+        if not len(pieces[0].keys):
+            return cls.of_stretch(sum((piece.sums for piece in pieces), np.zeros(1, dtype=np.int64)))
+        keys = np.concatenate([piece.keys for piece in pieces], axis=1)
         lines = ((line, 1 + int(line.max(initial=0))) for line in keys)
         words = keys[0] if len(keys) == 1 else packed_words(keys.shape[1], lines)
-        first, sums = _summed_runs(words, np.concatenate([share.sums for share in shares], axis=1))
+        first, sums = _summed_runs(words, np.concatenate([piece.sums for piece in pieces], axis=1))
         return cls(keys[:, first], sums)
 
-    def dealt(self, shares: int) -> list[Share]:
-        """Its cells as so many shares; a cell is in the share of one number, whichever rows a tally has counted."""
+    def dealt(self, pieces: int) -> list[CountPiece]:
+        """Its cells as so many pieces; a cell is in the piece of one number, whichever rows a tally has counted."""
         if not len(self.keys):
-            return [self.of_stretch(_narrow(sums)) for sums in np.array_split(self.sums, shares)]
-        number = (ODD ** np.arange(len(self.keys), dtype=np.uint64) @ self.keys.astype(np.uint64)) % np.uint64(shares)
+            return [self.of_stretch(_narrow(sums)) for sums in np.array_split(self.sums, pieces)]
+        number = (ODD ** np.arange(len(self.keys), dtype=np.uint64) @ self.keys.astype(np.uint64)) % np.uint64(pieces)
         order = np.argsort(number, kind="stable")
-        ends = np.searchsorted(number[order], np.arange(1, shares))
-        return [Share(self.keys[:, own], self.sums[:, own]) for own in np.split(order, ends)]
+        ends = np.searchsorted(number[order], np.arange(1, pieces))
+        return [CountPiece(self.keys[:, own], self.sums[:, own]) for own in np.split(order, ends)]
 
 
 def _narrow(numbers: np.ndarray) -> np.ndarray:
@@ -214,20 +214,20 @@ class Tally(ABC):
         """The table of each request that it is for."""
 
     @abstractmethod
-    def share(self) -> Share:
+    def piece(self) -> CountPiece:
         """All cells."""
 
     @abstractmethod
-    def fill(self, shares: Sequence[Share]) -> None:
-        """Takes all shares of what was counted for its tables, in order, in place of its own cells."""
+    def fill(self, pieces: Sequence[CountPiece]) -> None:
+        """Takes all pieces of what was counted for its tables, in order, in place of its own cells."""
 
     def merge(self, other: Self) -> None:
         """Takes in what another tally of the same tables counted of other rows."""
-        self.fill([Share.merged([self.share(), other.share()])])
+        self.fill([CountPiece.merged([self.piece(), other.piece()])])
 
     @property
     def most_bytes(self) -> float:
-        """Bytes that its share takes at most; infinite where they follow the rows."""
+        """Bytes that its piece takes at most; infinite where they follow the rows."""
         return math.inf
 
 
@@ -280,14 +280,14 @@ class DenseTally(Tally):
         tables = [table[0] if self._measure is None else self._measure.finished(table) for table in tables]
         return [table.reshape(-1, *table.shape[1 + self._common :]) for table in tables]
 
-    def share(self) -> Share:
-        return Share.of_stretch(np.concatenate([table.ravel() for table in self._summed()]))
+    def piece(self) -> CountPiece:
+        return CountPiece.of_stretch(np.concatenate([table.ravel() for table in self._summed()]))
 
-    def fill(self, shares: Sequence[Share]) -> None:
+    def fill(self, pieces: Sequence[CountPiece]) -> None:
         numbers = 1 if self._measure is None else self._measure.width
         shapes = [(numbers, self._shape[0], *(axis.size for axis in axes)) for axes in self._tables]
         ends = np.cumsum([math.prod(shape) for shape in shapes])
-        parts = np.split(np.concatenate([share.sums for share in shares]), ends[:-1])
+        parts = np.split(np.concatenate([piece.sums for piece in pieces]), ends[:-1])
         self._filled = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
         self._cells = CountedCells(0)
 
@@ -319,19 +319,19 @@ class OccupiedTally(Tally):
         nothing: No cell.
     """
 
-    def __init__(self, axes: tuple[Axis, ...], nothing: Share) -> None:
+    def __init__(self, axes: tuple[Axis, ...], nothing: CountPiece) -> None:
         self._axes, self._nothing = axes, nothing
-        self._shares: list[Share] = []
+        self._pieces: list[CountPiece] = []
 
-    def share(self) -> Share:
-        return Share.merged([self._nothing, *self._shares])
+    def piece(self) -> CountPiece:
+        return CountPiece.merged([self._nothing, *self._pieces])
 
-    def fill(self, shares: Sequence[Share]) -> None:
-        self._shares = list(shares)
+    def fill(self, pieces: Sequence[CountPiece]) -> None:
+        self._pieces = list(pieces)
 
     def merge(self, other: Self) -> None:
         # Cells are put in order once, for the rows of all tallies together.
-        self._shares += other._shares
+        self._pieces += other._pieces
 
 
 WAITING = 2**16  # so many cells of a measure, at least, wait until they are sorted together
@@ -352,7 +352,7 @@ class SparseTally(OccupiedTally):
         cells = nodes * math.prod(axis.size for axis in axes)
         self._kind: np.dtype[np.unsignedinteger] = np.dtype(np.uint32 if cells < 2**32 else np.uint64)
         sums = np.zeros((1 if measure is None else measure.width, 0), dtype=np.int64)
-        super().__init__(axes, Share(np.zeros((1, 0), dtype=self._kind), sums))
+        super().__init__(axes, CountPiece(np.zeros((1, 0), dtype=self._kind), sums))
         self._keys: list[np.ndarray] = []  # of rows that count one each
 
     def add(self, rows: Rows) -> None:
@@ -361,30 +361,30 @@ class SparseTally(OccupiedTally):
         if self._measure is None:
             self._keys.append(key)
             if sum(map(len, self._keys)) > ROWS_WAITING:
-                self._shares = [self.share()]
+                self._pieces = [self.piece()]
         else:
             first, sums = _summed_runs(key, self._measure.packing.unpacked(cast(np.ndarray, rows.words())))
-            self._shares.append(Share(key.take(first)[None], sums))
+            self._pieces.append(CountPiece(key.take(first)[None], sums))
             # As many cells wait as are in order, so memory follows the cells, and each is sorted a few times.
-            if sum(share.keys.shape[1] for share in self._shares[1:]) > max(WAITING, self._shares[0].keys.shape[1]):
-                self._shares = [Share.merged(self._shares)]
+            if sum(piece.keys.shape[1] for piece in self._pieces[1:]) > max(WAITING, self._pieces[0].keys.shape[1]):
+                self._pieces = [CountPiece.merged(self._pieces)]
 
     def merge(self, other: Self) -> None:
         super().merge(other)
         self._keys += other._keys
 
     def tables(self) -> list[Sparse]:
-        share = self.share()
-        values = share.sums[0] if self._measure is None else self._measure.finished(share.sums)
-        return [Sparse(share.keys[0].astype(np.int64, copy=False), values)]
+        piece = self.piece()
+        values = piece.sums[0] if self._measure is None else self._measure.finished(piece.sums)
+        return [Sparse(piece.keys[0].astype(np.int64, copy=False), values)]
 
-    def share(self) -> Share:
+    def piece(self) -> CountPiece:
         if self._keys:
             keys, self._keys = np.concatenate(self._keys), []
             keys.sort()
             first = run_starts(keys)
-            self._shares.append(Share(keys.take(first)[None], np.diff(first, append=len(keys))[None]))
-        return self._shares[0] if len(self._shares) == 1 else super().share()
+            self._pieces.append(CountPiece(keys.take(first)[None], np.diff(first, append=len(keys))[None]))
+        return self._pieces[0] if len(self._pieces) == 1 else super().piece()
 
 
 def _summed_runs(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -413,7 +413,7 @@ class ListTally(OccupiedTally):
     def __init__(self, nodes: int, axes: tuple[Axis, ...]) -> None:
         self._sizes = [nodes, *(axis.size for axis in axes)]
         codes = np.zeros((len(self._sizes), 0), dtype=smallest(max(self._sizes)))
-        super().__init__(axes, Share(codes, np.zeros((1, 0), dtype=np.int64)))
+        super().__init__(axes, CountPiece(codes, np.zeros((1, 0), dtype=np.int64)))
 
     def add(self, rows: Rows) -> None:
         rows = rows.inside(self._axes)
@@ -421,11 +421,11 @@ class ListTally(OccupiedTally):
         codes[0] = rows.node
         for line, axis in zip(codes[1:], self._axes, strict=True):
             line[:] = rows.places(axis)
-        self._shares.append(Share(codes, np.ones((1, len(rows.node)), dtype=np.int8)))  # each counts one
+        self._pieces.append(CountPiece(codes, np.ones((1, len(rows.node)), dtype=np.int8)))  # each counts one
 
     def tables(self) -> list[Listed]:
-        share = self.share()
-        return [Listed(share.keys[0].astype(np.int64), share.keys[1:], share.sums[0])]
+        piece = self.piece()
+        return [Listed(piece.keys[0].astype(np.int64), piece.keys[1:], piece.sums[0])]
 
 
 def packed_words(rows: int, lines: Iterable[tuple[np.ndarray, int]]) -> np.ndarray:
@@ -524,12 +524,12 @@ class CountRequest:
         axes += [] if self.measure is None else self.measure.inputs
         return {axis.source for axis in (*axes, *(axis for level in levels for axis in level.axes))}
 
-    def locate(self, rows: Rows, known: int = 1) -> Rows:
-        """Takes rows from the ``known`` parts where they are to the parts before the last split."""
-        if known != len(self.begin) or not np.array_equal(self.begin, np.arange(known)):
+    def locate(self, rows: Rows, parts: int = 1) -> Rows:
+        """Takes rows from the ``parts`` known parts where they are to the parts before the last split."""
+        if parts != len(self.begin) or not np.array_equal(self.begin, np.arange(parts)):
             # Rows at known parts 0, 1 and 2, of which the paths begin with 2 and 0: `number` is 1
             # -1 0, so rows at part 1 are left out, and those at part 2 are at the first beginning.
-            number = np.full(known, -1, dtype=np.int64)
+            number = np.full(parts, -1, dtype=np.int64)
             number[self.begin] = np.arange(len(self.begin))
             rows = rows.moved(number.take(rows.node), len(self.begin))
         for level in self.levels:
@@ -551,7 +551,7 @@ def count_request(
     measure: Measure | None = None,
     *,
     schema: Schema,
-    known: Mapping[bytes, int] = WHOLE,
+    part_numbers: Mapping[bytes, int] = WHOLE,
 ) -> CountRequest:
     """Compiles a request.
 
@@ -560,7 +560,7 @@ def count_request(
         tables: The tables with which the parts are crossed.
         measure: The measure to add up.
         schema: The schema of the columns.
-        known: The parts that rows will be at before, by key and number.
+        part_numbers: The parts that rows will be at before, by key and number.
 
     Raises:
         KeyError: None of the known parts is on the path to one of ``parts``.
@@ -568,7 +568,7 @@ def count_request(
     # Men by job, asked at once: the path goes down to men, and job is one more split. Where every
     # block has the same last split, it can be an axis of each table instead, and no row is taken
     # through it.
-    begin, levels, answer = paths_down([block.part for block in parts.blocks], known)
+    begin, levels, answer = paths_down([block.part for block in parts.blocks], part_numbers)
     partitions = [block.partition for block in parts.blocks]
     common = _common(partitions, tables)
     split = None if common is not None or not any(partitions) else split_level(partitions)
@@ -632,14 +632,14 @@ class Counts:
         request = self._request
         self.add(request.divide(request.locate(Rows.of(block, request.places))))
 
-    def shares(self, number: int) -> list[list[Share]]:
-        """So many shares of each tally, all of a number together."""
-        dealt = [tally.share().dealt(number) for tally in self.tallies]
-        return [[shares[place] for shares in dealt] for place in range(number)]
+    def pieces(self, number: int) -> list[list[CountPiece]]:
+        """So many pieces of each tally, all of a number together."""
+        dealt = [tally.piece().dealt(number) for tally in self.tallies]
+        return [[pieces[place] for pieces in dealt] for place in range(number)]
 
-    def fill(self, shares: Iterable[Sequence[Share]]) -> None:
-        """Takes what ``shares`` gave for the same request, merged over all rows, in place of its own counts."""
-        for tally, own in zip(self.tallies, zip(*shares, strict=True), strict=True):
+    def fill(self, pieces: Iterable[Sequence[CountPiece]]) -> None:
+        """Takes what ``pieces`` gave for the same request, merged over all rows, in place of its own counts."""
+        for tally, own in zip(self.tallies, zip(*pieces, strict=True), strict=True):
             tally.fill(own)
 
     def merged(self, other: Counts) -> Counts:
@@ -650,7 +650,7 @@ class Counts:
 
     @property
     def most_bytes(self) -> float:
-        """Bytes that all shares take at most; infinite where they follow the rows."""
+        """Bytes that all pieces take at most; infinite where they follow the rows."""
         return sum(tally.most_bytes for tally in self.tallies)
 
     def tables(self) -> list[Table]:

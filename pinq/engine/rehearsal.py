@@ -24,7 +24,7 @@ from pinq.public.schema import Schema
 SAMPLED_PARTS = 16  # of a request's parts: a query of a million parts rehearses as fast as one of sixteen
 
 
-class Rehearsal:
+class DummyEngine:
     """An ``Engine`` over dummy rows, new ones for each request: public facts only.
 
     The curator runs a prepared query through two of them, ``filled=False`` and ``filled=True``,
@@ -52,7 +52,7 @@ class Rehearsal:
         request: CountRequest = pickle.loads(pickle.dumps(count_request(parts, tables, measure, schema=self.schema)))
         none, some = (count(self._rows(rows, request), request) for rows in ([], self._made(parts, request)))
         both = none.merged(some)
-        both.fill(both.shares(1))  # as they travel between machines
+        both.fill(both.pieces(1))  # as they travel between machines
         return both.tables()
 
     def problem(self) -> str:

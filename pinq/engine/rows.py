@@ -250,7 +250,7 @@ class _Lookup:
     @classmethod
     def of(cls, partitions: Sequence[tuple[Axis, ...]], low: int, read: Mapping[Hashable, Axis]) -> _Lookup:
         """Makes the table of some partitions, numbered from ``low`` on."""
-        columns = {told: number for number, told in enumerate(read)}
+        columns = {key: number for number, key in enumerate(read)}
         column, offset = np.zeros((2, max(map(len, partitions)), len(partitions)), dtype=np.intp)
         # Where a partition has no axis: 0, wherever a row is.
         values = [np.zeros(max((axis.size for axis in read.values()), default=1), dtype=np.int32)]
@@ -260,12 +260,12 @@ class _Lookup:
         for number, partition in enumerate(partitions):
             stride = 1
             for position, axis in enumerate(reversed(partition)):
-                own = read[_told(axis)]
+                own = read[_axis_key(axis)]
                 # The first code of an interval stands for all of it: edges 3 and 5 are asked at 0, 3 and 5.
                 codes = np.arange(own.size) if own.thresholds is None else np.array([0, *own.thresholds])
                 parts = axis.parts_of(codes)
                 values.append(np.where(parts < 0, NONE, parts * stride).astype(np.int32))
-                column[position, number], offset[position, number] = columns[_told(axis)], end
+                column[position, number], offset[position, number] = columns[_axis_key(axis)], end
                 end, stride = end + own.size, stride * axis.size
         return cls(tuple(read.values()), low, column, offset, np.concatenate(values))
 
@@ -282,7 +282,7 @@ class _Lookup:
         return part
 
 
-def _told(axis: Axis) -> Hashable:
+def _axis_key(axis: Axis) -> Hashable:
     """Axes with the same are told along one axis: all cuts of a column, and all others."""
     return axis.source, axis.thresholds is None
 
@@ -292,15 +292,15 @@ def _looked_up(partitions: Sequence[tuple[Axis, ...]], low: int = 0) -> list[_Lo
     axes = dict[Hashable, list[Axis]]()
     for partition in partitions:
         for axis in partition:
-            axes.setdefault(_told(axis), []).append(axis)
-    read = {told: _telling(own) for told, own in axes.items()}
-    if len(partitions) == 1 or sum(len(own) * read[told].size for told, own in axes.items()) <= MAX_VALUES:
+            axes.setdefault(_axis_key(axis), []).append(axis)
+    read = {key: _common_axis(own) for key, own in axes.items()}
+    if len(partitions) == 1 or sum(len(own) * read[key].size for key, own in axes.items()) <= MAX_VALUES:
         return [_Lookup.of(partitions, low, read)]
     half = len(partitions) // 2
     return [*_looked_up(partitions[:half], low), *_looked_up(partitions[half:], low + half)]
 
 
-def _telling(axes: Sequence[Axis]) -> Axis:
+def _common_axis(axes: Sequence[Axis]) -> Axis:
     """The axis of a column along which several can be told: its cuts at the edges of all, or its codes."""
     first = axes[0]
     if first.thresholds is None:
@@ -318,8 +318,8 @@ class Descent:
         nodes: The number of children.
         kind: The number of each node's partition, shape (parents,).
         first: The place of each node's first child, shape (parents,).
-        ways: The look-ups of partitions.
-        way: The number of each partition's look-up, shape (partitions,).
+        lookups: The look-ups of partitions.
+        lookup: The number of each partition's look-up, shape (partitions,).
         children: The child of each place, by number, or -1 for a place that is not in the request;
             None where all are.
         searched: The places that ``children`` are for, in order; None where they are for all, in
@@ -329,15 +329,15 @@ class Descent:
     nodes: int
     kind: np.ndarray
     first: np.ndarray
-    ways: tuple[_Lookup, ...]
-    way: np.ndarray
+    lookups: tuple[_Lookup, ...]
+    lookup: np.ndarray
     children: np.ndarray | None
     searched: np.ndarray | None
 
     @property
     def axes(self) -> Iterator[Axis]:
         """The axes along which rows are looked up."""
-        return (axis for way in self.ways for axis in way.axes)
+        return (axis for lookup in self.lookups for axis in lookup.axes)
 
     def down(self, rows: Rows) -> np.ndarray:
         """The child of each row, -1 for none, shape (rows,)."""
@@ -346,14 +346,14 @@ class Descent:
     def _down(self, rows: Rows) -> np.ndarray:
         """The children of so few rows that all that is made of them on the way stays in a core's cache."""
         kind = self.kind.take(rows.node)
-        if len(self.ways) == 1:
-            part = self.ways[0].parts(rows, kind, None)
+        if len(self.lookups) == 1:
+            part = self.lookups[0].parts(rows, kind, None)
         else:
             # Rows that go the ways 1 0 1 are taken in the order 1, 0 2: a stretch for each way.
-            way = self.way.take(kind)
-            order, part = np.argsort(way, kind="stable"), np.empty(len(kind), dtype=np.int64)
-            ends = np.bincount(way, minlength=len(self.ways)).cumsum()
-            for own, mine in zip(self.ways, np.split(order, ends[:-1]), strict=True):
+            lookup = self.lookup.take(kind)
+            order, part = np.argsort(lookup, kind="stable"), np.empty(len(kind), dtype=np.int64)
+            ends = np.bincount(lookup, minlength=len(self.lookups)).cumsum()
+            for own, mine in zip(self.lookups, np.split(order, ends[:-1]), strict=True):
                 if len(mine):
                     part[mine] = own.parts(rows, kind.take(mine), mine)
         return self._children(self.first.take(rows.node) + part, part)
@@ -373,17 +373,19 @@ def split_level(partitions: Sequence[Partition | None]) -> Descent:
 
     Where that is None it stays one part.
     """
-    kind, ways, sizes = _distinct(partitions)
+    kind, lookups, sizes = _distinct(partitions)
     ends = np.cumsum(sizes.take(kind))
-    return Descent(int(ends[-1]), kind, ends - sizes.take(kind), *ways, None, None)
+    return Descent(int(ends[-1]), kind, ends - sizes.take(kind), *lookups, None, None)
 
 
-def paths_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.ndarray, list[Descent], np.ndarray]:
+def paths_down(
+    parts: Sequence[Part], part_numbers: Mapping[bytes, int]
+) -> tuple[np.ndarray, list[Descent], np.ndarray]:
     """Makes the paths from known parts down to others.
 
     Args:
         parts: The parts to which rows go; disjoint.
-        known: The number of each part where rows already are, by its key. The whole table, or any
+        part_numbers: The number of each part where rows already are, by its key. The whole table, or any
             collection that has a part on the path to each of ``parts``.
 
     Returns:
@@ -393,7 +395,7 @@ def paths_down(parts: Sequence[Part], known: Mapping[bytes, int]) -> tuple[np.nd
     Raises:
         KeyError: None of the known parts is on the path to one.
     """
-    trie = _Trie(known)
+    trie = _Trie(part_numbers)
     for number, part in enumerate(parts):
         trie.ask(part, number)
     return trie.levels()
@@ -423,14 +425,14 @@ class _Branch:
 class _Trie:
     """The nodes of the paths down to a request's parts."""
 
-    def __init__(self, known: Mapping[bytes, int]) -> None:
-        self._known, self._depth = known, 0
+    def __init__(self, part_numbers: Mapping[bytes, int]) -> None:
+        self._part_numbers, self._depth = part_numbers, 0
         self._nodes, self._begin = dict[bytes, _Branch](), dict[int, _Branch]()
 
     def ask(self, part: Part, answer: int) -> None:
         """Adds a requested part."""
         # Where rows already are, nothing has to be entered.
-        if part.parent is None or part.key in self._known:
+        if part.parent is None or part.key in self._part_numbers:
             self._node(part).answer = answer
             return
         parent = self._node(part.parent)
@@ -439,7 +441,7 @@ class _Trie:
 
     def _node(self, part: Part) -> _Branch:
         """The node of a part, made with those above it."""
-        node, number = self._nodes.get(part.key), self._known.get(part.key)
+        node, number = self._nodes.get(part.key), self._part_numbers.get(part.key)
         if node is not None:
             return node
         if number is not None:
@@ -469,7 +471,7 @@ class _Trie:
 
 def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indices: Sequence[int]) -> Descent:
     """Makes a level whose children with these indices are requested, ``counts[i]`` of node i."""
-    kind, ways, sizes = _distinct(partitions)
+    kind, lookups, sizes = _distinct(partitions)
     ends = np.cumsum(sizes.take(kind))
     first = 1 + ends - sizes.take(kind)
     places = np.repeat(first, counts) + np.array(indices, dtype=np.int64)
@@ -479,9 +481,9 @@ def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indi
         # are 1 and 0, places 2 and 3, and `children` is -1 -1 0 1 -1 -1.
         children = np.full(int(ends[-1]) + 1, -1, dtype=np.int32)
         children[places] = np.arange(len(places))
-        return Descent(len(places), kind, first, *ways, children, None)
+        return Descent(len(places), kind, first, *lookups, children, None)
     order = np.argsort(places)
-    return Descent(len(places), kind, first, *ways, order, places[order])
+    return Descent(len(places), kind, first, *lookups, order, places[order])
 
 
 def _distinct(
@@ -496,8 +498,8 @@ def _distinct(
         kind[node] = numbers.setdefault(b"" if partition is None else partition.key, len(distinct))
         if kind[node] == len(distinct):
             distinct.append(partition)
-    ways = _looked_up([() if partition is None else partition.axes for partition in distinct])
-    together = np.diff([*(way.low for way in ways), len(distinct)])
-    way = np.repeat(np.arange(len(ways), dtype=smallest(len(ways))), together)
+    lookups = _looked_up([() if partition is None else partition.axes for partition in distinct])
+    together = np.diff([*(lookup.low for lookup in lookups), len(distinct)])
+    lookup = np.repeat(np.arange(len(lookups), dtype=smallest(len(lookups))), together)
     sizes = np.array([1 if partition is None else partition.size for partition in distinct], dtype=np.int64)
-    return kind.astype(smallest(len(distinct))), (tuple(ways), way), sizes
+    return kind.astype(smallest(len(distinct))), (tuple(lookups), lookup), sizes

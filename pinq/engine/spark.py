@@ -5,16 +5,16 @@ It uses Spark's DataFrame interface alone, so a session of Spark Connect does as
 process. Encoding and counting are the functions that one machine uses, so both engines give the same
 tables, of the same rows of each unit and with the same shards. Workers do with batches of rows::
 
-    raw rows - encode_rows -> blocks -----------------------+- count_blocks -> shares - add_shares -> shares
+    raw rows - encode_rows -> blocks -----------------------+- count_blocks -> pieces - add_pieces -> pieces
                    + by unit - shuffle - bound_units -------+
                              deal_rows - shuffle - toss_coins -> blocks with coins
 
 A *block* is one row of a Spark table: some rows' codes, each column of them one binary value. Spark
 moves and caches them without looking inside, and a worker receives the columns that it counts alone.
-A *share* is some cells of all tables that a worker counted. Where tables are large, each share is
+A *piece* is some cells of all tables that a worker counted. Where tables are large, each piece is
 added up by one worker, so that all workers add, in one shuffle, and the driver receives each cell once.
 
-Codes, keyed hashes and shares go between stages: nothing raw. A worker is called with the
+Codes, keyed hashes and pieces go between stages: nothing raw. A worker is called with the
 batches of one partition. It needs this package, of the same version, and nothing else.
 
 Codes are cached by Spark. Spark makes lost codes again from the source, which may have
@@ -38,7 +38,7 @@ import numpy as np
 import pyarrow as pa
 
 from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, bytes_of, in_tables, kinds_of
-from pinq.engine.counting import ODD, CountRequest, Counts, Share, count_request
+from pinq.engine.counting import ODD, CountPiece, CountRequest, Counts, count_request
 from pinq.engine.delimited import Lines
 from pinq.engine.encoding import EncodingReport, Losses, bound, encode, encoder_of
 from pinq.engine.shards import coins_of, keyed, shards_of
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 BLOCKS = "bucket int, rows bigint, digest bigint"
 """A table of blocks, as Spark calls its columns' types; the codes of each column are a further column."""
-SHARES = "number int, data binary"
-"""A table of what workers counted, by number: a share of each tally, after one of the number of rows and of
+PIECES = "number int, data binary"
+"""A table of what workers counted, by number: a piece of each tally, after one of the number of rows and of
 their digest, a sum that does not follow their order. Pickled."""
 LOSSES = "data binary"
 """A table of what encoding leaves out."""
@@ -102,7 +102,7 @@ def toss_coins(schema: Schema, salt: bytes, batches: Batches) -> Iterator[pa.Rec
 
 
 def count_blocks(
-    schema: Schema, salt: bytes, request: bytes, names: Mapping[str, str], shares: int, batches: Batches
+    schema: Schema, salt: bytes, request: bytes, names: Mapping[str, str], pieces: int, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
     """Counts blocks for a request.
 
@@ -111,7 +111,7 @@ def count_blocks(
         salt: Keys the coins.
         request: Pickled.
         names: The columns that it reads, and what blocks call them.
-        shares: The number of pieces into which the counts are split.
+        pieces: The number of pieces into which the counts are split.
         batches: Blocks.
     """
     asked: CountRequest = pickle.loads(request)
@@ -124,26 +124,26 @@ def count_blocks(
             counts.take(RowBlock(columns, block.rows))
         rows += sum(batch["rows"].to_pylist())
         digest += sum(batch["digest"].to_pylist())
-    facts = Share.of_stretch(np.array([rows, digest]))
-    for number, own in enumerate(counts.shares(shares)):
-        yield _row(SHARES, number, pickle.dumps([facts, *own]))
+    facts = CountPiece.of_stretch(np.array([rows, digest]))
+    for number, own in enumerate(counts.pieces(pieces)):
+        yield _row(PIECES, number, pickle.dumps([facts, *own]))
 
 
-def add_shares(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Adds up the shares of several workers, those of a number together."""
-    known: dict[int, list[Share]] = {}
+def add_pieces(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Adds up the pieces of several workers, those of a number together."""
+    known: dict[int, list[CountPiece]] = {}
     for batch in batches:
         known = added(zip(*(column.to_pylist() for column in batch.columns), strict=True), known)
-    for number, shares in known.items():
-        yield _row(SHARES, number, pickle.dumps(shares))
+    for number, pieces in known.items():
+        yield _row(PIECES, number, pickle.dumps(pieces))
 
 
-def added(found: Iterable[tuple[int, bytes]], known: Mapping[int, list[Share]]) -> dict[int, list[Share]]:
-    """Adds rows of ``SHARES``, in any order, to what is ``known`` by number."""
-    groups = {number: [shares] for number, shares in known.items()}
+def added(found: Iterable[tuple[int, bytes]], known: Mapping[int, list[CountPiece]]) -> dict[int, list[CountPiece]]:
+    """Adds rows of ``PIECES``, in any order, to what is ``known`` by number."""
+    groups = {number: [pieces] for number, pieces in known.items()}
     for number, data in found:
         groups.setdefault(number, []).append(pickle.loads(data))
-    return {number: [*map(Share.merged, zip(*groups[number], strict=True))] for number in sorted(groups)}
+    return {number: [*map(CountPiece.merged, zip(*groups[number], strict=True))] for number in sorted(groups)}
 
 
 def count_losses(policy: Policy, salt: bytes, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -235,8 +235,8 @@ def _schema(columns: str) -> pa.Schema:
 
 # Up to so many bytes, all workers' tables come to the driver, which adds them up: no shuffle is needed.
 DIRECT_BYTES = 2**24
-# Of larger ones each worker adds up a share, of about so many bytes.
-SHARE_BYTES = 2**16
+# Of larger ones each worker adds up a piece, of about so many bytes.
+PIECE_BYTES = 2**16
 # Tasks for each core that count: a task's own milliseconds count more than an idle core at the end.
 TASKS = 2
 # Spark makes a table of numbers by a task on each core; of more cores than this the rest are not noticed.
@@ -418,16 +418,16 @@ class _Encoded:
         """
         counts, schema, read = Counts(request), self.policy.schema_, request.columns()
         most = counts.most_bytes
-        shares = max(1, math.ceil(min(_buckets(self._blocks), most / SHARE_BYTES)))
+        pieces = max(1, math.ceil(min(_buckets(self._blocks), most / PIECE_BYTES)))
         names = {name: f"c{number}" for number, name in enumerate(schema.columns) if name in read}
         # Spark reads no other columns, and gives one task the blocks of several that encoded.
         columns = ["rows", "digest", *names.values(), *(["coin"] if request.shards() else [])]
         blocks = self._blocks.selectExpr(*columns).coalesce(self._tasks)
         found = blocks.mapInArrow(
-            partial(count_blocks, schema, self._salt, pickle.dumps(request), names, shares), SHARES
+            partial(count_blocks, schema, self._salt, pickle.dumps(request), names, pieces), PIECES
         )
         if self._tasks * most > DIRECT_BYTES:
-            found = found.repartition(shares, "number").mapInArrow(add_shares, SHARES)
+            found = found.repartition(pieces, "number").mapInArrow(add_pieces, PIECES)
         total = added(found.collect(), {}).values()
         facts = {(rows, digest % DIGEST) for rows, digest in (own[0].sums.tolist() for own in total)}
         if (facts or {(0, 0)}) != {(self.rows, self._digest)}:

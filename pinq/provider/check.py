@@ -256,7 +256,7 @@ def _logged(
     changed, due = _version(policy, ledger, engine)
     wrong = [changed] if changed else []
     try:
-        ledger.state.due(
+        ledger.log.state.due(
             Declared(policy.schema_.digest, Epsilon(policy.cap_nano), policy.logged, "sum"), ledger.where, True
         )
     except LedgerError as error:

@@ -132,13 +132,15 @@ class Gate:
         self._throttle.check(visit.address, visit.token)
         if self.people is not None and token and not token.startswith(PREFIX):
             try:
-                visit.token = await self._in_thread(self.people.opened_by, token, self.datasets.served.get(visit.asked))
+                visit.token = await self._in_thread(
+                    self.people.opened_by, token, self.datasets.served.get(visit.dataset_name)
+                )
             except Unknown as unknown:
                 visit.reason = str(unknown)
         try:
             async with self._queues.enter(visit.token, alone=self._alone(visit.token)), self._padded(visit):
                 visit.clock = time.monotonic()
-                with self.datasets.leased(visit.asked) as visit.at:
+                with self.datasets.leased(visit.dataset_name) as visit.leased:
                     return await self._worked(http, visit, work, charges)
         except Stopped:
             raise Unavailable("the server stopped this request before anything was charged; send it again.") from None
@@ -165,7 +167,7 @@ class Gate:
             visit.clock = time.monotonic()  # how long the body took is the sender's choice
             heavy = len(body) > settings.moment_body
             if len(body) <= settings.light_body:
-                visit.turn = Deadline(settings.work_seconds, settings.light_work, token=visit.token)
+                visit.deadline = Deadline(settings.work_seconds, settings.light_work, token=visit.token)
                 try:
                     return await self._in_thread(remembered if charges else begun, work, visit, body)
                 except TooHeavy as priced:
@@ -241,13 +243,14 @@ class Gate:
     def _note(self, visit: Visit, status: int, error: PinqError | None) -> None:
         name = visit.dataset.name if visit.dataset is not None else None
         trouble = str(error) if isinstance(error, LedgerError) else None
-        if trouble is not None and visit.at is not None:
-            visit.at.trouble = trouble
+        if trouble is not None and visit.leased is not None:
+            visit.leased.trouble = trouble
         self.metrics.count(name or "-", visit.route, status, None if error is None else error.code)
         self.log.write(
             "request",
             route=visit.route,
-            dataset=name or (visit.asked if visit.asked in self.datasets.served else None),  # else perhaps a token
+            dataset=name
+            or (visit.dataset_name if visit.dataset_name in self.datasets.served else None),  # else perhaps a token
             analyst=visit.grant.analyst if visit.grant is not None else None,
             address=visit.address,
             status=status,

@@ -38,12 +38,12 @@ class Visit:
     """The facts about a request on its way through the server.
 
     Attributes:
-        asked: The name of the dataset that it asks for.
+        dataset_name: The name of the dataset that it asks for.
         token: Digest of its token.
         route: The name of the route in log and metrics.
         address: The address of its client.
-        turn: Limits of work and time.
-        at: The open dataset whose ledger knows its token; another one where none has that name.
+        deadline: Limits of work and time.
+        leased: The open dataset whose ledger knows its token; another one where none has that name.
         dataset, grant: The dataset and grant of its token; None until it was accepted.
         request: Its id, once it was read.
         reason: The reason why a token's owner is unknown, for the log.
@@ -52,12 +52,12 @@ class Visit:
         padded: Whether it has waited for the end of its bucket.
     """
 
-    asked: str
+    dataset_name: str
     token: str
     route: str = ""
     address: str = "-"
-    turn: Deadline = field(default_factory=Deadline)
-    at: Dataset | None = None
+    deadline: Deadline = field(default_factory=Deadline)
+    leased: Dataset | None = None
     dataset: Dataset | None = None
     grant: Account | None = None
     request: str | None = None
@@ -78,11 +78,11 @@ class Visit:
                 of a difference in time.
         """
         self.dataset = self.grant = None
-        assert self.at is not None
-        grant = self.at.ledger.holder(self.token) if fresh else self.at.ledger.known_holder(self.token)
-        if grant is None or self.at.name != self.asked:
+        assert self.leased is not None
+        grant = self.leased.ledger.holder(self.token) if fresh else self.leased.ledger.known_holder(self.token)
+        if grant is None or self.leased.name != self.dataset_name:
             raise NotAuthorised()
-        self.dataset, self.grant = self.at, grant
+        self.dataset, self.grant = self.leased, grant
 
     @property
     def opened(self) -> tuple[Dataset, Account]:
@@ -104,7 +104,7 @@ def begun(work: Work, visit: Visit, body: bytes) -> str:
         NotAuthorised: Its token opens nothing.
     """
     visit.authorise()
-    visit.turn.check()
+    visit.deadline.check()
     return work(visit, body)
 
 
@@ -155,7 +155,7 @@ def history(visit: Visit, _: bytes, start: str, revision: int = REVISION) -> str
     bucket = dataset.policy.padding_seconds
 
     def admit(work: int) -> None:
-        visit.turn.admit(work)
+        visit.deadline.admit(work)
         dataset.curator.meter(grant.analyst, work)
 
     read = page(dataset.ledger, grant.analyst, int(start[:20]), dataset.curator.version, bucket=bucket, admit=admit)
@@ -184,11 +184,11 @@ def query(visit: Visit, body: bytes, schema: str | None) -> str:
     with dataset.curator.refusing(grant.analyst, request.id):
         if _changed(visit, schema):
             visit.authorise()
-            given = dataset.curator.given(grant.analyst, request, str(schema))
-            if given is None:
+            stored = dataset.curator.stored_answer(grant.analyst, request, str(schema))
+            if stored is None:
                 raise QueryError(CHANGED)
-            return given.to_json()  # it was lost on its way; what was paid for outlives the policy
-        return dataset.curator.ask(grant.analyst, request, visit.turn).to_json()
+            return stored.to_json()  # it was lost on its way; what was paid for outlives the policy
+        return dataset.curator.ask(grant.analyst, request, visit.deadline).to_json()
 
 
 @unspent()
@@ -198,7 +198,7 @@ def preview(visit: Visit, body: bytes, schema: str | None) -> str:
     request = _request(visit, body)
     if _changed(visit, schema):
         raise QueryError(CHANGED)
-    return WirePreview.of(dataset.curator.preview(grant.analyst, request, visit.turn)).model_dump_json()
+    return WirePreview.of(dataset.curator.preview(grant.analyst, request, visit.deadline)).model_dump_json()
 
 
 @unspent()
@@ -208,7 +208,7 @@ def attempt(visit: Visit, body: bytes, schema: str | None) -> str:
     request = _request(visit, body)
     if _changed(visit, schema):
         raise QueryError(CHANGED)
-    dataset.curator.attempt(grant.analyst, request, visit.turn)
+    dataset.curator.attempt(grant.analyst, request, visit.deadline)
     return budget(visit, body, ATTEMPTED)  # who attempts looks at the numbers alone
 
 

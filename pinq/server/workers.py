@@ -97,7 +97,7 @@ class WorkerTask:
         token: Digest of the token.
         work: The function that is applied to the body.
         body: As it came.
-        most: The units of work that it may take.
+        limit: The units of work that it may take.
         end: The time at which it must end, by the machine's monotonic clock.
     """
 
@@ -107,7 +107,7 @@ class WorkerTask:
     token: str
     work: Work
     body: bytes
-    most: float
+    limit: float
     end: float
 
 
@@ -133,19 +133,19 @@ class _Process:
     def __init__(self, shared: Any, pipe: Connection) -> None:
         self.shared, self._pipe, self._datasets = shared, pipe, dict[str, Dataset]()
 
-    def take(self, analyst: str, units: int, most: int | None) -> None:
+    def take(self, analyst: str, units: int, limit: int | None) -> None:
         """Asks the server whether work is within a grant's quota; errors as ``WorkMeter.take``."""
-        if most is not None:
-            self._pipe.send((analyst, units, most))
+        if limit is not None:
+            self._pipe.send((analyst, units, limit))
             refused: Failure | None = self._pipe.recv()
             if refused is not None:
                 raise refused.error()
 
     def do(self, task: WorkerTask) -> WorkerOutcome:
         """Does a task."""
-        visit = Visit(task.name, task.token, turn=_Turn(task, self.shared))
+        visit = Visit(task.name, task.token, deadline=SharedDeadline(task, self.shared))
         try:
-            visit.at = self._opened(task)
+            visit.leased = self._opened(task)
         except PolicyError as unfit:
             return WorkerOutcome(None, error=unfit)
         try:
@@ -170,11 +170,11 @@ class _Process:
         return self._datasets[task.name]
 
 
-class _Turn(Deadline):
+class SharedDeadline(Deadline):
     """A turn whose end the server may bring forward."""
 
     def __init__(self, task: WorkerTask, shared: Any) -> None:
-        super().__init__(task.end - time.monotonic(), task.most, token=task.token)
+        super().__init__(task.end - time.monotonic(), task.limit, token=task.token)
         self._shared = shared
 
     def check(self) -> None:
@@ -227,7 +227,7 @@ class Worker:
 
     async def do(self, visit: Visit, work: Work, body: bytes, datasets: Datasets, look: Look) -> WorkerOutcome:
         """Does a request's work. ``BrokenProcessPool`` where the process ended at it."""
-        dataset, turn = visit.opened[0], visit.turn
+        dataset, deadline = visit.opened[0], visit.deadline
         pool, pipe = await self._started()
         task = WorkerTask(
             dataset.name,
@@ -236,10 +236,10 @@ class Worker:
             visit.token,
             work,
             body,
-            turn.most,
-            turn.end,
+            deadline.limit,
+            deadline.end,
         )
-        self._shared[END] = turn.end
+        self._shared[END] = deadline.end
         loop = asyncio.get_running_loop()
         loop.add_reader(pipe.fileno(), _count, pipe, dataset.meter)
         try:
@@ -320,9 +320,9 @@ def _started_in_thread(pool: ProcessPoolExecutor) -> Future[int]:
 def _count(pipe: Connection, meter: Meter) -> None:
     """Answers a worker that asks whether work is within a grant's quota."""
     with suppress(EOFError, OSError):  # it has ended
-        analyst, units, most = pipe.recv()
+        analyst, units, limit = pipe.recv()
         try:
-            meter.take(analyst, units, most)
+            meter.take(analyst, units, limit)
             pipe.send(None)
         except PinqError as error:
             pipe.send(Failure.of(error))
@@ -381,9 +381,9 @@ class Workers:
         if self._closed:
             raise Unavailable("the server stops; the same request may be sent again.")
         async with self._place(visit, len(body), heavy=heavy) as worker:
-            most = math.inf if heavy else self._settings.moment_work
-            visit.turn = Deadline(self._settings.work_seconds, most, token=visit.token)
-            await look(visit.turn.stop)
+            limit = math.inf if heavy else self._settings.moment_work
+            visit.deadline = Deadline(self._settings.work_seconds, limit, token=visit.token)
+            await look(visit.deadline.stop)
             if visit.opened[0].policy.served_by is not None:
                 return await self._done_here(visit, work, body, look)
             outcome = await self._outcome(worker, visit, work, body, look)
@@ -396,7 +396,7 @@ class Workers:
             case Failure() as failure:
                 raise failure.error()
             case PolicyError() as error:
-                self._log.write("work stays in the server", dataset=visit.asked, reason=str(error))
+                self._log.write("work stays in the server", dataset=visit.dataset_name, reason=str(error))
                 return await self._done_here(visit, work, body, look)
             case error:
                 raise error
@@ -412,12 +412,12 @@ class Workers:
         future = asyncio.get_running_loop().run_in_executor(self._here, begun, work, visit, body)
         try:
             while not (await asyncio.wait([future], timeout=LOOK_SECONDS))[0]:
-                await look(visit.turn.stop)
+                await look(visit.deadline.stop)
                 if self._closed:
-                    visit.turn.stop()
+                    visit.deadline.stop()
             return future.result()
         finally:
-            visit.turn.stop()
+            visit.deadline.stop()
 
     @asynccontextmanager
     async def _place(self, visit: Visit, size: int, *, heavy: bool) -> AsyncIterator[Worker]:
@@ -429,7 +429,7 @@ class Workers:
                 await places.enter_async_context(self._of["token", visit.token])
                 if size > self._settings.max_body / 2:
                     await places.enter_async_context(self._largest)
-                await places.enter_async_context(self._of["dataset", visit.asked])
+                await places.enter_async_context(self._of["dataset", visit.dataset_name])
                 await places.enter_async_context(self._heavy)
             await places.enter_async_context(self._free)
             worker = self._idle.pop()

@@ -633,7 +633,7 @@ FAULTS = (
         "pinq/curator/deadline.py",
         "self.end = min(self.end, moment)",
         "self.end = moment",
-        ("tests/unit/curator/test_turn.py",),
+        ("tests/unit/curator/test_deadline.py",),
     ),
     Fault(
         "a worker is never told that its request ended",

@@ -138,7 +138,7 @@ def test_questions_in_flight_end_under_the_policy_that_let_them_in(datasets: Dat
         after = datasets.served["people"]
         request = Request(id="old", verb="noisy_count", epsilon="0.1")
         answer = before.curator.ask("ana", request, Deadline())
-        given = after.curator.given("ana", request, before.curator.schema.digest)
+        given = after.curator.stored_answer("ana", request, before.curator.schema.digest)
         assert given is not None
         assert given.to_json() == answer.to_json()
         assert before.engine.problem() == ""

@@ -110,7 +110,7 @@ def test_shards_are_those_of_one_machine() -> None:
 def test_large_tables_are_added_by_workers_in_one_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each adds up a share of the cells of all, whatever the form of the tables; blocks are of more tasks than count."""
     monkeypatch.setattr("pinq.engine.spark.DIRECT_BYTES", 0)
-    monkeypatch.setattr("pinq.engine.spark.SHARE_BYTES", 8)
+    monkeypatch.setattr("pinq.engine.spark.PIECE_BYTES", 8)
     axes = tuple(bind(Values(name), POLICY.schema_).axes[0] for name in POLICY.columns)
     tables = [TableRequest(axes, form) for form in get_args(Form)]
     engines = [engine_over(POLICY, data=data, salt=b"") for data in (visits(), frame_of(visits(), 7))]

@@ -26,9 +26,9 @@ from pinq.engine import (
 from pinq.engine.arrays import ArrayEngine
 from pinq.engine.codes import Codes, kinds_of
 from pinq.engine.counting import Counts
-from pinq.engine.rehearsal import Rehearsal
+from pinq.engine.rehearsal import DummyEngine
 from pinq.engine.rows import CodeTable
-from pinq.engine.spark import add_shares, count_blocks, encode_rows
+from pinq.engine.spark import add_pieces, count_blocks, encode_rows
 from pinq.language.derivatives import Logistic
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.points import Points
@@ -146,7 +146,7 @@ def test_a_calendar_of_one_period_tells_nothing_of_a_part(ill: str, tmp_path: Pa
     for shares in (1, 3):
         blocks = encode_rows(policy, b"", 2, table.to_batches())
         names = {name: f"c{number}" for number, name in enumerate(schema.columns)}
-        added = add_shares(count_blocks(schema, b"", pickle.dumps(request), names, shares, blocks))
+        added = add_pieces(count_blocks(schema, b"", pickle.dumps(request), names, shares, blocks))
         rows, *tallies = zip(*(pickle.loads(batch["data"][0].as_py()) for batch in added), strict=True)
         assert [share.sums[0] for share in rows] == [50] * shares
         counts.fill(zip(*tallies, strict=True))
@@ -161,12 +161,12 @@ def _codes_of(policy: Policy, table: pa.Table) -> dict[Any, np.ndarray]:
 def test_a_rehearsal_has_a_row_in_each_asked_part_and_one_outside(spec: Any) -> None:
     """Without rows all is 0; with them each of a few parts has one, and a row in no part is there too."""
     parts = WHOLE.split(bind(spec, SCHEMA))
-    assert not np.asarray(Rehearsal(SCHEMA, filled=False).tabulate(parts)[0]).any()
-    counted = np.asarray(Rehearsal(SCHEMA, filled=True).tabulate(parts)[0])
+    assert not np.asarray(DummyEngine(SCHEMA, filled=False).tabulate(parts)[0]).any()
+    counted = np.asarray(DummyEngine(SCHEMA, filled=True).tabulate(parts)[0])
     if len(parts) <= rehearsal.SAMPLED_PARTS and not isinstance(spec, Calendar):
         assert (counted > 0).all()
     if isinstance(spec, Groups):
-        everywhere = np.asarray(Rehearsal(SCHEMA, filled=True).tabulate(parts, [TableRequest()])[0])
+        everywhere = np.asarray(DummyEngine(SCHEMA, filled=True).tabulate(parts, [TableRequest()])[0])
         assert everywhere.sum() < 2 + 2 * len(parts) + 1
 
 
@@ -177,7 +177,7 @@ def test_a_rehearsal_counts_any_form_of_table_and_measure() -> None:
     )
     axes = bind(Groups("odd", (("a", "b"),)), SCHEMA).axes
     for filled in (False, True):
-        engine = Rehearsal(SCHEMA, filled=filled)
+        engine = DummyEngine(SCHEMA, filled=filled)
         dense, sparse = engine.tabulate(ILL, [TableRequest(axes), TableRequest(axes, "sparse")])
         assert bool(np.any(np.asarray(dense))) == bool(len(sparse.values)) == filled  # type: ignore[union-attr]
         assert engine.tabulate(ILL, measure=Moments("fine"))[0].shape == (1, 2)  # type: ignore[union-attr]

@@ -74,7 +74,7 @@ class Served:
         if analyst not in self.tokens:
             self.tokens[analyst] = digest(token_of(self.policy, analyst, terms=terms))
         grant = self.dataset.ledger.grants()[analyst]
-        return Visit("people", self.tokens[analyst], at=self.dataset, dataset=self.dataset, grant=grant)
+        return Visit("people", self.tokens[analyst], leased=self.dataset, dataset=self.dataset, grant=grant)
 
     async def done(self, work: Work, visit: Visit, body: bytes, *, heavy: bool = True, ends: bool = False) -> str:
         """Does work in a worker; where it ends, once it was charged."""

@@ -69,7 +69,7 @@ class Runs(NamedTuple):
         first: The number of each run's first member, shape (runs,); those after it are numbered on.
         size: Members in all.
         name: The spec of a member, by its number.
-        whole: All runs, where some that are far behind the best may stand here as one; None where they cannot.
+        all_runs: All runs, where some that are far behind the best may stand here as one; None where they cannot.
     """
 
     scores: np.ndarray
@@ -77,7 +77,7 @@ class Runs(NamedTuple):
     first: np.ndarray
     size: int
     name: Callable[[int], Spec]
-    whole: Callable[[], Runs] | None = None
+    all_runs: Callable[[], Runs] | None = None
 
 
 class Frame:
@@ -266,7 +266,7 @@ class Scorer(ABC, Generic[C]):
         """Cells, about, that scoring it and choosing a member look at, for so many disjoint parts."""
         return parts * self.members * self.member_cells
 
-    def alike(self, place: int) -> Hashable:
+    def group_of(self, place: int) -> Hashable:
         """Scorers at places of lists for which this is equal are asked together."""
         return self
 
@@ -314,7 +314,7 @@ class SplitScorer(Scorer[Spec]):
         codes = frame.schema.column(self._column).codes if self._shares else 0
         self.member_cells = self.partition.size * frame.width + min(codes, frame.schema.max_rows)
 
-    def alike(self, place: int) -> Hashable:
+    def group_of(self, place: int) -> Hashable:
         """Splits of a column whose table many share are scored together if they are of one form.
 
         Those at one place of lists are: so no part is looked at twice at once.
@@ -546,16 +546,16 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
             values_left, runs = left.sum(axis=1), dict[int, Runs]()
             for count in set(values_left.tolist()):
                 # Of three parts that have a b c, a c and b c left, the last two are scored as one array.
-                alike = np.flatnonzero(values_left == count)
-                codes = np.nonzero(left[alike])[1].reshape(len(alike), count)
-                here = counts[:, alike[:, None], codes]
+                equal = np.flatnonzero(values_left == count)
+                codes = np.nonzero(left[equal])[1].reshape(len(equal), count)
+                here = counts[:, equal[:, None], codes]
                 # Of values a, b, c with 4, 1 and 2 rows, the group {a, c} has 4 + 2 rows, and the other one
                 # the 7 of all values less those.
                 first = subset_sums(self.candidate.octets(count), here)
                 sides = np.stack([first, here.sum(axis=2, keepdims=True) - first])
                 scores = self.frame.scores(sides.transpose(2, 3, 0, 1))
                 numbers, single = np.arange(scores.shape[1]), np.ones(scores.shape[1], dtype=np.int64)
-                for number, own, mine in zip(alike.tolist(), scores, codes, strict=True):
+                for number, own, mine in zip(equal.tolist(), scores, codes, strict=True):
                     runs[number] = Runs(own, single, numbers, len(own), partial(self._name, mine))
             yield from (runs[number] for number in range(len(some)))
 
@@ -618,7 +618,7 @@ class AnyCrossScorer(Scorer[AnyCross]):
             codes, counts = table.codes[:, mine], table.counts[mine]
             cross = Crossing(codes[:-1], codes[-1], counts, tuple(self._sizes), self.frame.classes[0].size)
             yield Runs(
-                cross.member_scores(self.candidate.size, self.frame.scores, counted.turn.check),
+                cross.member_scores(self.candidate.size, self.frame.scores, counted.deadline.check),
                 single,
                 numbers,
                 self.members,

@@ -179,9 +179,9 @@ class Selection:
         users = defaultdict[Hashable, list[tuple[int, AnyScorer]]](list)
         for row, listed in enumerate(lists):
             for place, scorer in enumerate(listed):
-                users[scorer.alike(place)].append((row, scorer))
+                users[scorer.group_of(place)].append((row, scorer))
         runs = {
-            alike: iter(
+            group: iter(
                 own[0][1].runs(
                     counted,
                     np.array([row for row, _ in own]),
@@ -189,22 +189,22 @@ class Selection:
                     float(FAR * self.span / epsilon),
                 )
             )
-            for alike, own in users.items()
+            for group, own in users.items()
         }
         chosen = dict[int, Spec]()
         even, numbers = dict[int, Sequence[Runs]](), 0
         for row, listed in enumerate(lists):
             scored = []
             for place, scorer in enumerate(listed):
-                counted.turn.check()
-                scored.append(next(runs[scorer.alike(place)]))
-            counted.turn.check()
+                counted.deadline.check()
+                scored.append(next(runs[scorer.group_of(place)]))
+            counted.deadline.check()
             offered = [own for own in scored if own.size]
             alone = len(listed) == 1 and scored[0].size <= listed[0].most_flipped
             if offered and (alone or not any(scorer.is_family for scorer in listed)):
                 even[row], numbers = offered, numbers + sum(own.size for own in offered)
             elif offered:
-                best = choose_weighted(_joined(offered), self.span, epsilon, partial(_whole, offered))
+                best = choose_weighted(_joined(offered), self.span, epsilon, partial(_in_full, offered))
                 (chosen[row],) = _named(offered, [best])
             if even and (numbers > NUMBERS_AT_ONCE or row == len(lists) - 1):
                 chosen.update(zip(even, self._flipped(list(even.values()), epsilon), strict=True))
@@ -240,9 +240,9 @@ def choose_evenly(
     return np.array([choose_weighted(own, span, epsilon)[0] for own in lists])
 
 
-def _whole(offered: list[Runs]) -> Weighted:
+def _in_full(offered: list[Runs]) -> Weighted:
     """Has all runs of each candidate stand for themselves."""
-    offered[:] = [own if own.whole is None else own.whole() for own in offered]
+    offered[:] = [own if own.all_runs is None else own.all_runs() for own in offered]
     return _joined(offered)
 
 

@@ -73,8 +73,8 @@ def test_what_stands_together_is_far_and_all_is_there(
         assert (own[differ] < own.max() - reach).all()
         assert own.max() == other.max()
         gathered += len(near.scores) < len(every.scores)
-        assert near.whole is not None
-        again = near.whole()
+        assert near.all_runs is not None
+        again = near.all_runs()
         assert all(np.array_equal(one, two) for one, two in zip(again[:3], every[:3], strict=True))
     assert gathered > 30
 

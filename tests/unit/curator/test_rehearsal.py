@@ -16,7 +16,7 @@ from pinq.analyst.queryable import PrivateQueryable
 from pinq.curator.deadline import Deadline, Stopped
 from pinq.curator.monitor import Rehearsals, passed_under
 from pinq.engine import rows
-from pinq.engine.rehearsal import Rehearsal
+from pinq.engine.rehearsal import DummyEngine
 from pinq.engine.rows import CodeTable, Descent
 from pinq.language.queries import Request
 from pinq.policy.policy import Policy
@@ -123,11 +123,11 @@ def test_a_kind_is_rehearsed_once(opened: Opened, monkeypatch: pytest.MonkeyPatc
     """Other parts of the same splits, and other losses of about the same size, are of the same kind."""
     made = list[bool]()
 
-    def noted(schema: Schema, *, filled: bool) -> Rehearsal:
+    def noted(schema: Schema, *, filled: bool) -> DummyEngine:
         made.append(filled)
-        return Rehearsal(schema, filled=filled)
+        return DummyEngine(schema, filled=filled)
 
-    monkeypatch.setattr("pinq.curator.monitor.Rehearsal", noted)
+    monkeypatch.setattr("pinq.curator.monitor.DummyEngine", noted)
     handle = opened(50)
     for low in (20, 30, 31):
         for sex in ("f", "m"):

@@ -246,10 +246,10 @@ def test_noise_looks_at_the_turn_between_draws() -> None:
     assert len(looked) == 3
     assert np.abs(noisy - 10**15).max() < 100
     assert len(np.unique(noisy)) > 10
-    turn = Deadline()
-    turn.stop()
+    deadline = Deadline()
+    deadline.stop()
     with pytest.raises(Stopped):
-        laplace(np.zeros(3, dtype=np.int64), 1, Fraction(1), turn.check)
+        laplace(np.zeros(3, dtype=np.int64), 1, Fraction(1), deadline.check)
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 2**22])

@@ -74,7 +74,7 @@ def test_intervals_of_a_column_are_read_of_its_own_table(rated: ArrayEngine, par
     """Part below part, out of order, of missing values, or of each code: the tables that a pass over the rows gives."""
     tables = [TableRequest(), TableRequest((LEVEL,)), TableRequest((RATE,), "sparse")]
     tables += [TableRequest((RATE,))] if len(parts) < 20 else []
-    for own, want in zip(rated.tabulate(parts, tables), rated._count(parts, tables, None, go_on), strict=True):
+    for own, want in zip(rated.tabulate(parts, tables), rated._from_rows(parts, tables, None, go_on), strict=True):
         if isinstance(own, Sparse) and isinstance(want, Sparse):
             assert own.places.tolist() == want.places.tolist()
             own, want = own.values, want.values

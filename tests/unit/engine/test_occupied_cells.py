@@ -77,7 +77,7 @@ def test_sums_of_many_pieces_are_those_of_all_rows(waiting: int, monkeypatch: py
         counts.take(RowBlock({name: codes[own] for name, codes in rows.items()}, 50))
     (tally,) = counts.tallies
     assert isinstance(tally, counting.SparseTally)
-    assert len(tally._shares) <= (4 if waiting < 2**16 else 11)
+    assert len(tally._pieces) <= (4 if waiting < 2**16 else 11)
     (table,) = counts.tables()
     assert isinstance(table, Sparse)
     places, at = np.unique(rows["n"].astype(np.int64), return_inverse=True)

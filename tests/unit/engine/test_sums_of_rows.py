@@ -184,7 +184,7 @@ def test_a_request_that_travels_is_small_and_counts_the_same() -> None:
         assert len(sent) < 100_000
         halves = [count(whole.rows_in(part), pickle.loads(sent)) for part in (slice(0, 99), slice(99, 230))]
         for half in halves:
-            half.fill(half.shares(1))
+            half.fill(half.pieces(1))
         merged = halves[0].merged(halves[1])
         for table, request in zip(merged.tables(), TABLES, strict=True):
             assert (np.asarray(table) == tabulate(WHOLE, request.axes, codes, vectors)).all()

@@ -23,7 +23,7 @@ def visit(*, known: bool, valid: bool) -> Visit:
     grant: Any = SimpleNamespace(analyst="ana")
     ledger = SimpleNamespace(holder=lambda _: grant if valid else None, known_holder=lambda _: grant if known else None)
     at: Any = SimpleNamespace(name="people", ledger=ledger)
-    return Visit("people", "digest", at=at)
+    return Visit("people", "digest", leased=at)
 
 
 class Clock:

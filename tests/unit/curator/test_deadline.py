@@ -33,19 +33,19 @@ class Ticking:
 def test_a_turn_ends_once_and_never_later_than_it_was_told() -> None:
     """An earlier end stays, also where a later one is named, and where what is named is past the first one."""
     now = [5.0]
-    turn = Deadline(seconds=10, clock=lambda: now[0])
-    turn.stop(99.0)
-    assert turn.end == 15.0
-    turn.stop(6.0)
-    turn.stop(9.0)
-    turn.check()
+    deadline = Deadline(seconds=10, clock=lambda: now[0])
+    deadline.stop(99.0)
+    assert deadline.end == 15.0
+    deadline.stop(6.0)
+    deadline.stop(9.0)
+    deadline.check()
     now[0] = 7.0
     with pytest.raises(Stopped):
-        turn.check()
+        deadline.check()
     now[0] = 5.0
-    turn.stop()
+    deadline.stop()
     with pytest.raises(Stopped):
-        turn.check()
+        deadline.check()
 
 
 def test_before_the_charge_nothing_is_spent(in_memory: Callable[..., Any]) -> None:
@@ -57,7 +57,7 @@ def test_before_the_charge_nothing_is_spent(in_memory: Callable[..., Any]) -> No
     with pytest.raises(Stopped):
         curator.ask(analyst, _request("a"), ended)
     with pytest.raises(TooHeavy):
-        curator.ask(analyst, _request("a"), Deadline(most=0))
+        curator.ask(analyst, _request("a"), Deadline(limit=0))
     assert curator.ledger.accounts()[analyst].spent.exact == 0
 
 
@@ -68,9 +68,9 @@ def test_work_is_stopped_between_any_two_steps_and_the_charge_stays(in_memory: C
     curator.ask(analyst, _request("r0"))  # from now on the kind is not rehearsed
     stops = 0
     for steps in range(1, 40):
-        turn = Deadline(seconds=steps, clock=Ticking())
+        deadline = Deadline(seconds=steps, clock=Ticking())
         try:
-            curator.ask(analyst, _request(f"r{steps}"), turn)
+            curator.ask(analyst, _request(f"r{steps}"), deadline)
         except Stopped:
             continue
         except EngineError as error:
