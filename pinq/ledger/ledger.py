@@ -308,7 +308,7 @@ class Ledger:
             log.append(closed, by=by)
             return closed
 
-        return self.run(retiring, write=True)
+        return self.log.run(retiring, write=True)
 
     def charge(
         self,

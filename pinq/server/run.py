@@ -210,7 +210,7 @@ def _sign_heads(datasets: Datasets, key: HeadKey, log: RequestLog) -> None:
         for name in list(datasets.served):
             try:
                 with datasets.leased(name) as dataset:
-                    seq, last = dataset.ledger.run(lambda log: (log.seq, log.last))
+                    seq, last = dataset.ledger.log.run(lambda log: (log.seq, log.last))
                     if write_head(heads_folder(), key, dataset.name, seq, last):
                         log.write("head", dataset=dataset.name, events=seq)
             except Exception as error:  # the next hour may be better

@@ -330,8 +330,8 @@ FAULTS = (
     Fault(
         "rows are read before the charge",
         "pinq/curator/monitor.py",
-        "earlier, given = self.ledger.charge(",
-        "list(work.prepared.count(self._engine, deadline))\n        earlier, given = self.ledger.charge(",
+        "earlier, stored = self.ledger.charge(",
+        "list(work.prepared.count(self._engine, deadline))\n        earlier, stored = self.ledger.charge(",
         (CURATOR, GUARDS, "tests/e2e/test_faults.py"),
     ),
     Fault(
@@ -715,7 +715,7 @@ FAULTS = (
     Fault(
         "each of several processes allows a grant's whole quota of work",
         "pinq/curator/meter.py",
-        "        most //= self._processes\n",
+        "        limit //= self._processes\n",
         "",
         ("tests/unit/curator/test_meter.py",),
     ),

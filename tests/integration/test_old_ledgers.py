@@ -96,7 +96,7 @@ def test_an_old_ledgers_report_is_the_same(old: Path) -> None:
 def test_a_retired_ledger_counts_anew_and_keeps_its_lines(old: Path) -> None:
     """An old ledger that is closed: nobody has a grant, nothing counts, no line is gone, the checker agrees."""
     with closing(Ledger(old, "people")) as ledger:
-        before = replay("people", ledger.events())
+        before = replay("people", ledger.log.events())
         closed = ledger.retire(by=Signature("eve@office", "rows were protected, not persons"))
         assert closed.spent == before.joint > Epsilon(0)
         with pytest.raises(LedgerError, match="nothing to close"):
@@ -108,7 +108,7 @@ def test_a_retired_ledger_counts_anew_and_keeps_its_lines(old: Path) -> None:
         assert ledger.together().spent == Epsilon(10**8)
     with closing(Ledger(old, "people")) as ledger:
         assert ledger.verify() == len(GOLDEN["events"]) + 4
-        report = replay("people", ledger.events())
+        report = replay("people", ledger.log.events())
         assert [line.about for line in report.lines[: before.events]] == [line.about for line in before.lines]
         assert f"epsilon {before.joint} was spent" in report.changes[-3].about
         assert report.joint == Epsilon(10**8)
