@@ -360,9 +360,15 @@ class SQLite(Database):
     def _connected(self, create: bool) -> sqlite3.Connection:
         if self.file is None:
             return _by_name(":memory:")
-        if not create and not self.file.exists():
-            missing = LedgerError if self.file.with_name(f"{self.file.name}.head").exists() else NoLedger
-            raise missing(f"There is no ledger {self.file}. `pinq grant` makes one, if the name is right.")
+        if not self.file.exists():
+            head = self.file.with_name(f"{self.file.name}.head")
+            if head.exists():  # an empty ledger in its place would look like one that was cut
+                raise LedgerError(
+                    f"The ledger {self.file} is gone: {head.name} beside it names its last event. "
+                    "Put it back, or restore a backup (`pinq restore`)."
+                )
+            if not create:
+                raise NoLedger(f"There is no ledger {self.file}. `pinq grant` makes one, if the name is right.")
         if not self.read_only:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             if not self.file.exists():  # readable by the provider alone from the first byte

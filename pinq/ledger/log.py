@@ -522,15 +522,14 @@ class Log:
         ):
             raise LedgerError(
                 f"The ledger {self.database.where} is damaged at event {number}: it was edited or cut. "
-                "The dataset stays closed; restore the ledger from a backup, "
-                "or start a new one and accept that what was spent before no longer counts."
+                "The dataset stays closed; restore a backup (`pinq restore`)."
             )
         return self.event(row)
 
     def _cut(self, seq: int) -> str:
         return (
             f"The ledger {self.database.where} was cut or rolled back: event {seq}, which was committed, is not in it. "
-            "The dataset stays closed; restore the ledger."
+            "The dataset stays closed; restore a backup (`pinq restore`, which names each budget that comes back)."
         )
 
     # Heads
@@ -546,8 +545,7 @@ class Log:
             raise LedgerError(
                 f"The ledger {self.database.where} is a copy, and the file {head.file.name} of the original is not "
                 "beside it. So it may be incomplete: the newest events of a ledger in use are in the file beside it "
-                "that ends in -wal. Copy it with `pinq backup`. "
-                f"Or make {head.file} as an empty file and accept that what may be missing no longer counts."
+                "that ends in -wal. Copy it with `pinq backup`."
             )
         if named is None:
             return
@@ -561,8 +559,7 @@ class Log:
                 f"names event {named[0]}. The newest events of a ledger in use are in the file beside it that ends in "
                 "-wal. Copy it with `pinq backup`."
             )
-        or_else = f"Or delete {head.file} and accept that what was spent since no longer counts."
-        raise LedgerError(f"{self._cut(named[0])} {or_else}")
+        raise LedgerError(f"{self._cut(named[0])} The head {head.file} names it.")
 
     def keep_head(self, folder: Path) -> None:
         """Keeps another head of this log, in a folder apart from the log."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from pinq.engine.sources import state_folder
 from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.ledger import Ledger
-from pinq.ledger.log import copy, set_aside
+from pinq.ledger.log import Head, copy, set_aside
 from pinq.ledger.state import Account
 from pinq.policy.policy import Policy
 from pinq.provider.claim import ledger_url
@@ -97,16 +97,23 @@ def restore(policy: Where, file: str | os.PathLike[str], *, forget: bool = False
     loaded = load_policy(policy)
     with closing(Ledger(os.fspath(file), loaded.dataset, read_only=True)) as ledger:
         ledger.verify()
+        last = ledger.log.seq
     url = ledger_url(loaded, create=True)
     target = None if "://" in url else Path(url)
+    refusal = "Nothing was restored. `--forget` does it all the same: analysts could spend that budget again."
     if not forget and (target is None or target.exists()):
-        refusal = "Nothing was restored. `--forget` does it all the same: analysts could spend that budget again."
         try:
             lost = loss(loaded, file)
         except LedgerError as error:
             raise LedgerError(f"What would be forgotten cannot be told: {error} {refusal}") from None
         if lost:
             raise LedgerError(f"{lost}. {refusal}")
+    named = None if target is None or target.exists() else Head(Path(f"{target}.head")).read()
+    if named is not None and named[0] > last and not forget:
+        raise LedgerError(
+            f"The ledger {target} is gone, and its head names event {named[0]}; "
+            f"the backup ends at event {last}. {refusal}"
+        )
     if target is not None:
         set_aside(target)
     return copy(file, url, heads_folder())

@@ -89,8 +89,8 @@ def _guarded(policy: Policy, held: str, chosen: str) -> PolicyError:
     return PolicyError(
         f"The source of {policy.dataset!r} is already guarded by the ledger {held}, and this policy "
         f"leads to {masked(chosen)}. A second ledger would be "
-        f"a second budget for the same people. Use `ledger: {held}`; to move a ledger, move its file and "
-        f"delete the claims beside the data."
+        f"a second budget for the same people. Use `ledger: {held}`; to move a ledger, move its file "
+        f"and its head, then delete the claims beside the data."
     )
 
 

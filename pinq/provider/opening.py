@@ -108,9 +108,10 @@ def guarding_ledger(
         LedgerError: It is not there, or cannot be trusted.
     """
     before = claims(policy)
-    url = ledger_url(policy, create=create, read_only=read_only)
-    # A ledger that is gone with its head beside is told by the head.
-    fresh = create and (not before or Path(f"{url}.head").exists())
+    place = Path(ledger_url(policy, read_only=True))
+    gone = not place.exists() and place.with_name(f"{place.name}.head").exists()  # then not even a claim is written
+    url = ledger_url(policy, create=create and not gone, read_only=read_only)
+    fresh = create and not before
     for _ in range(LEDGER_RETRIES):
         try:
             return Ledger(url, policy.dataset, create=fresh, read_only=read_only, heads=heads)
@@ -119,9 +120,8 @@ def guarding_ledger(
                 raise
             time.sleep(RETRY_SECONDS)  # the process that made the claim may be about to make the ledger
     raise LedgerError(
-        f"There is no ledger {masked(url)}, though the source of {policy.dataset!r} has a claim that names it: it was "
-        "moved or deleted. Put it back, or restore a backup (`pinq restore`). Or delete the claim "
-        f"({first_of(before, 3)}) and accept that what was spent before no longer counts."
+        f"The ledger {masked(url)} is gone: the source of {policy.dataset!r} has a claim that names it "
+        f"({first_of(before, 3)}). Put it back, or restore a backup (`pinq restore`)."
     )
 
 

@@ -16,6 +16,9 @@ from pinq import (
     LedgerError,
 )
 from pinq.ledger.ledger import Ledger
+from pinq.provider.backup import backup, restore
+from pinq.provider.claim import claims
+from pinq.provider.grants import grant, show
 from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import Epsilon
@@ -66,7 +69,7 @@ def test_an_edited_ledger_stays_closed(edit: str, used: tuple[Path, Path]) -> No
     alter(ledger, EDITS[edit])
     with pytest.raises(
         LedgerError,
-        match=r"is damaged at event \d+: it was edited or cut\. The dataset stays closed; restore the ledger from a backup",
+        match=r"is damaged at event \d+: it was edited or cut\. The dataset stays closed; restore a backup",
     ):
         pinq.open(file, analyst="ana")
 
@@ -95,24 +98,52 @@ def test_a_rolled_back_ledger_stays_closed(used: tuple[Path, Path], tmp_path: Pa
     with pytest.raises(LedgerError, match="was cut or rolled back"):
         pinq.open(file, analyst="ana")
     ledger.unlink()
-    with pytest.raises(LedgerError, match="There is no ledger"):
+    with pytest.raises(LedgerError, match=r"is gone: .* beside it names its last event"):
         pinq.open(file, analyst="ana")
-    with pytest.raises(LedgerError, match="was cut or rolled back"):
-        open_ledger(load_policy(file))
     for name in ("", "-wal", "-shm"):
         ledger.with_name(ledger.name + name).unlink(missing_ok=True)
     ledger.write_bytes(newer)
     assert pinq.open(file, analyst="ana").budget.spent == Fraction(3, 4)
 
 
-def test_a_provider_can_decide_to_go_on(used: tuple[Path, Path]) -> None:
-    """The error says what to delete to accept the loss; then the dataset opens with what the log still knows."""
+@pytest.mark.parametrize("left", ["head", "claim", "both"])
+def test_a_ledger_that_is_gone_is_named_and_nothing_is_written(used: tuple[Path, Path], left: str) -> None:
+    """No error leads to forgetting budgets by deleting a file."""
     file, ledger = used
-    alter(ledger, "DELETE FROM events WHERE seq > 5", "DELETE FROM answers WHERE seq > 5")
-    with pytest.raises(LedgerError, match=rf"delete \S*{ledger.name}\.head and accept"):
-        pinq.open(file, analyst="ana")
-    ledger.with_name(ledger.name + ".head").unlink()
-    assert pinq.open(file, analyst="ana").budget.spent == Fraction(1, 4)
+    head = ledger.with_name(f"{ledger.name}.head")
+    (claim,) = claims(load_policy(file))
+    for path in {*ledger.parent.glob(f"{ledger.name}*"), claim} - {
+        head if left != "claim" else claim,
+        claim if left != "head" else head,
+    }:
+        path.unlink()
+    before = sorted(ledger.parent.iterdir())
+    for use in (
+        lambda: pinq.open(file, analyst="ana"),
+        lambda: grant(file, "bob", 1),
+        lambda: show(file),
+        lambda: open_ledger(load_policy(file)),
+    ):
+        with pytest.raises(LedgerError, match=r"is gone: .*Put it back, or restore a backup") as raised:
+            use()
+        assert "elete" not in str(raised.value)
+    assert sorted(ledger.parent.iterdir()) == before
+
+
+def test_a_backup_does_not_bring_budget_back_where_a_head_names_more(used: tuple[Path, Path], tmp_path: Path) -> None:
+    """The ledger is gone, its head is there: an older backup needs the same word as beside the ledger."""
+    file, ledger = used
+    backup(file, tmp_path / "old")
+    spend(file, "0.125")
+    backup(file, tmp_path / "new")
+    ledger.unlink()
+    with pytest.raises(LedgerError, match=r"is gone, and its head names event \d+; the backup ends at event \d+"):
+        restore(file, tmp_path / "old")
+    restore(file, tmp_path / "new")
+    assert pinq.open(file, analyst="ana").budget.spent == Fraction(5, 8)
+    ledger.unlink()
+    restore(file, tmp_path / "old", forget=True)
+    assert pinq.open(file, analyst="ana").budget.spent == Fraction(1, 2)
 
 
 def test_an_edited_answer_is_noticed(used: tuple[Path, Path]) -> None:
