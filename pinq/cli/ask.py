@@ -104,10 +104,10 @@ def query(
         words |= {"candidates": [_candidate(text, schema) for text in candidate or ()], "score": asked_score}
     error = "the accuracy was not previewed"
     try:
-        forecast = asked.preview(VERBS[verb], **words)
-        error = forecast.error
+        expected = asked.preview(VERBS[verb], **words)
+        error = expected.error
         if preview:
-            _print_preview(forecast, as_json)
+            _print_preview(expected, as_json)
             return
     except NotAllowed:
         if preview:

@@ -74,7 +74,7 @@ class KeyLocks:
 _log = logging.getLogger("pinq.curator.monitor")
 
 
-class _Work(NamedTuple):
+class _Valid(NamedTuple):
     """A validated request.
 
     Attributes:
@@ -186,7 +186,7 @@ class Curator:
             error.charged = Fraction(0) if earlier is None else None
             raise
 
-    def _rehearse(self, analyst: str, request: Request, work: _Work, deadline: Deadline) -> None:
+    def _rehearse(self, analyst: str, request: Request, work: _Valid, deadline: Deadline) -> None:
         """Refuses a request that fails on dummy rows, unless its answer exists already."""
         try:
             self._rehearsals.require(work.query, work.prepared, work.per_row, deadline)
@@ -200,7 +200,7 @@ class Curator:
                     f"{work.prepared.about}."
                 ) from None
 
-    def _once(self, analyst: str, request: Request, work: _Work, query: LoggedQuery, deadline: Deadline) -> Answer:
+    def _once(self, analyst: str, request: Request, work: _Valid, query: LoggedQuery, deadline: Deadline) -> Answer:
         """Charges and answers a request, or finds its earlier answer."""
         earlier, stored = self.ledger.charge(
             analyst,
@@ -282,7 +282,7 @@ class Curator:
         self._engine.close()
         self.ledger.close()
 
-    def _answer(self, request: Request, work: _Work, deadline: Deadline) -> tuple[Answer, str]:
+    def _answer(self, request: Request, work: _Valid, deadline: Deadline) -> tuple[Answer, str]:
         """The answer of a charged request, and its text. One guard covers all work on rows."""
         prepared = work.prepared
         try:
@@ -306,7 +306,7 @@ class Curator:
             _log.exception("request %s (%s) failed after its charge", request.id, prepared.about)
             raise EngineError() from None
 
-    def _validate(self, request: Request, deadline: Deadline) -> _Work:
+    def _validate(self, request: Request, deadline: Deadline) -> _Valid:
         epsilon = Epsilon.of(request.epsilon)
         query = request.query
         checking = checking_work(request, self.schema)
@@ -320,7 +320,7 @@ class Curator:
         per_row = epsilon.per_row(self.schema.distance)
         counting = prepared.work(self.schema.max_rows, per_row)
         require_work(checking + counting, self.max_work)
-        return _Work(query, prepared, epsilon, per_row, prepared.noise(per_row), checking, counting)
+        return _Valid(query, prepared, epsilon, per_row, prepared.noise(per_row), checking, counting)
 
 
 @lru_cache(maxsize=64)

@@ -95,7 +95,7 @@ def _count(query: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
 
 
 @dataclass(frozen=True)
-class _Units:
+class _SumUnits:
     """A column's numbers as whole multiples of a unit."""
 
     unit: Fraction
@@ -104,7 +104,7 @@ class _Units:
     largest: int
 
     @classmethod
-    def of(cls, column: Numeric) -> _Units:
+    def of(cls, column: Numeric) -> _SumUnits:
         origin, width = column.origin, column.width
         # Of origin 29/2 and width 10/1: gcd(29 * 1, 10 * 2) / (2 * 1) = 1/2, so cell k is 20 k + 29
         # units.
@@ -131,7 +131,7 @@ def _sum(query: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
         to stop at a public bound moves no two sums apart.
     """
     column = schema.addable(query.column)
-    units = _Units.of(column)
+    units = _SumUnits.of(column)
     if units.largest * schema.max_rows >= MAX_SUM:
         raise QueryError(
             f"sums of `{query.column}` could pass 2^62 units of {float(units.unit):g}; "

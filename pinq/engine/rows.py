@@ -229,7 +229,7 @@ MAX_SLOTS = 2**22
 
 
 @dataclass(frozen=True, eq=False)
-class _Lookup:
+class _PartitionLookup:
     """Partitions, of which each row is looked up in that of its node.
 
     Attributes:
@@ -248,7 +248,7 @@ class _Lookup:
     values: np.ndarray
 
     @classmethod
-    def of(cls, partitions: Sequence[tuple[Axis, ...]], low: int, read: Mapping[Hashable, Axis]) -> _Lookup:
+    def of(cls, partitions: Sequence[tuple[Axis, ...]], low: int, read: Mapping[Hashable, Axis]) -> _PartitionLookup:
         """Makes the table of some partitions, numbered from ``low`` on."""
         columns = {key: number for number, key in enumerate(read)}
         column, offset = np.zeros((2, max(map(len, partitions)), len(partitions)), dtype=np.intp)
@@ -287,7 +287,7 @@ def _axis_key(axis: Axis) -> Hashable:
     return axis.source, axis.thresholds is None
 
 
-def _looked_up(partitions: Sequence[tuple[Axis, ...]], low: int = 0) -> list[_Lookup]:
+def _looked_up(partitions: Sequence[tuple[Axis, ...]], low: int = 0) -> list[_PartitionLookup]:
     """The look-ups of distinct partitions, numbered from ``low`` on: as many together as fit into the table."""
     axes = dict[Hashable, list[Axis]]()
     for partition in partitions:
@@ -295,7 +295,7 @@ def _looked_up(partitions: Sequence[tuple[Axis, ...]], low: int = 0) -> list[_Lo
             axes.setdefault(_axis_key(axis), []).append(axis)
     read = {key: _common_axis(own) for key, own in axes.items()}
     if len(partitions) == 1 or sum(len(own) * read[key].size for key, own in axes.items()) <= MAX_VALUES:
-        return [_Lookup.of(partitions, low, read)]
+        return [_PartitionLookup.of(partitions, low, read)]
     half = len(partitions) // 2
     return [*_looked_up(partitions[:half], low), *_looked_up(partitions[half:], low + half)]
 
@@ -329,7 +329,7 @@ class Descent:
     nodes: int
     kind: np.ndarray
     first: np.ndarray
-    lookups: tuple[_Lookup, ...]
+    lookups: tuple[_PartitionLookup, ...]
     lookup: np.ndarray
     children: np.ndarray | None
     searched: np.ndarray | None
@@ -488,7 +488,7 @@ def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indi
 
 def _distinct(
     partitions: Sequence[Partition | None],
-) -> tuple[np.ndarray, tuple[tuple[_Lookup, ...], np.ndarray], np.ndarray]:
+) -> tuple[np.ndarray, tuple[tuple[_PartitionLookup, ...], np.ndarray], np.ndarray]:
     """The number of each node's partition among the distinct ones, how these are looked up, and their sizes."""
     # Nodes split by age, by sex and by age again: two distinct partitions, and `kind` is 0 1 0.
     numbers: dict[bytes, int] = {}

@@ -84,7 +84,7 @@ class Points(OfSpecs):
 
 
 @dataclass(frozen=True, eq=False)
-class _Term:
+class _PointsTerm:
     """The points that some axes together add to each of several scores.
 
     Attributes:
@@ -97,7 +97,7 @@ class _Term:
     table: np.ndarray
 
     @classmethod
-    def of_partition(cls, partition: Partition, table: np.ndarray) -> _Term:
+    def of_partition(cls, partition: Partition, table: np.ndarray) -> _PointsTerm:
         """The term of one spec, whose parts add ``table``, shape (scores, parts)."""
         # Of sex and age, in 2 and 2 parts, age has a third slot: the parts are at cells 0, 1, 3, 4.
         cells = np.zeros(1, dtype=np.intp)
@@ -107,11 +107,11 @@ class _Term:
         wide[:, cells] = table
         return cls(partition.axes, wide)
 
-    def joined(self, other: _Term) -> _Term:
+    def joined(self, other: _PointsTerm) -> _PointsTerm:
         """Both in one: a row finds what it gets of both in one look."""
         # Sex adds 5 or 9, age 1, 2 or 3: together 6, 7 or 8, and 10, 11 or 12.
         both = self.table[:, :, None] + other.table[:, None, :]
-        return _Term(self.axes + other.axes, both.reshape(len(self.table), -1))
+        return _PointsTerm(self.axes + other.axes, both.reshape(len(self.table), -1))
 
     def over(self, axes: Sequence[Axis]) -> np.ndarray:
         """The table over more axes, in any order, along which nothing changes: (scores, cells)."""
@@ -148,7 +148,7 @@ class RowScores:
         specs: The number of distinct specs.
     """
 
-    terms: tuple[_Term, ...]
+    terms: tuple[_PointsTerm, ...]
     base: np.ndarray
     specs: int
 
@@ -178,7 +178,7 @@ class RowScores:
         for score, tables in enumerate(bound):
             for partition, table in tables:
                 added[partition.key][score] += table
-        terms = [_Term.of_partition(partition, added[key]) for key, partition in partitions.items()]
+        terms = [_PointsTerm.of_partition(partition, added[key]) for key, partition in partitions.items()]
         base = np.array([[points.base] for points in scores], dtype=np.int64)
         return cls(tuple(terms), base, len(terms))
 
@@ -204,14 +204,14 @@ class RowScores:
         other axes are joined by themselves.
         """
         tables: dict[int, np.ndarray] = {}
-        left = list[_Term]()
+        left = list[_PointsTerm]()
         for term in self.terms:
             number = next((number for number, axes in enumerate(joint) if term.is_within(axes)), None)
             if number is None:
                 left.append(term)
             else:
                 tables[number] = tables.get(number, 0) + term.over(joint[number])
-        terms = [*(_Term(joint[number], table) for number, table in tables.items()), *_joined(left)]
+        terms = [*(_PointsTerm(joint[number], table) for number, table in tables.items()), *_joined(left)]
         if not terms:
             return self
         # Who has a cell in the first table has the base too.
@@ -236,9 +236,9 @@ class RowScores:
         return reduce(np.ndarray.__iadd__, (term.table.take(cell, axis=1) for term, cell in pairs))
 
 
-def _joined(terms: Iterable[_Term]) -> Iterator[_Term]:
+def _joined(terms: Iterable[_PointsTerm]) -> Iterator[_PointsTerm]:
     """Joins neighbours whose numbers fit into a core's cache: a row takes fewer looks."""
-    last: _Term | None = None
+    last: _PointsTerm | None = None
     for term in terms:
         if last is not None and last.table.size * term.table.shape[1] <= JOINED_NUMBERS:
             last = last.joined(term)

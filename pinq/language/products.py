@@ -59,7 +59,7 @@ class Entry:
 
 
 @dataclass(frozen=True, eq=False)
-class _Factor:
+class _ColumnFactor:
     """The entries that one column makes.
 
     Attributes:
@@ -90,7 +90,7 @@ class ProductVectors(RowMeasure):
         bound: No row's products have a larger L1 norm, in whole units.
     """
 
-    def __init__(self, columns: Sequence[_Factor], constant: int, pairs: Pairs, limit: float | None) -> None:
+    def __init__(self, columns: Sequence[_ColumnFactor], constant: int, pairs: Pairs, limit: float | None) -> None:
         self.columns, self.constant, self._pairs = tuple(columns), constant, pairs
         entries = 1 + sum(len(own.table) for own in columns)
         self.inputs = tuple(own.axis for own in columns)
@@ -274,7 +274,7 @@ class Products(RowFunction[ProductVectors]):
         bound = [self._bound(schema, *own) for own in zip(self.names, ranges, sizes, strict=True)]
         return ProductVectors(bound, _units(self.constant), self.pairs, self.limit)
 
-    def _bound(self, schema: Schema, name: str, span: tuple[float, float] | None, size: float) -> _Factor:
+    def _bound(self, schema: Schema, name: str, span: tuple[float, float] | None, size: float) -> _ColumnFactor:
         fixed = _units(size) if name == self.fixed else 0
         if name in schema.numeric_columns:
             return _numbers(name, schema.numeric_columns[name], span, _units(size), fixed)
@@ -282,10 +282,10 @@ class Products(RowFunction[ProductVectors]):
         if span is not None or fixed:
             raise QueryError(f"`{name}` is categorical: it has no range, and it cannot be `fixed`.")
         indicators = np.eye(column.codes)[1:] * _units(size)
-        return _Factor(bind(Values(name), schema).axes[0], indicators, np.zeros(column.codes, dtype=bool), 0)
+        return _ColumnFactor(bind(Values(name), schema).axes[0], indicators, np.zeros(column.codes, dtype=bool), 0)
 
 
-def _numbers(name: str, column: Numeric, span: tuple[float, float] | None, size: int, fixed: int) -> _Factor:
+def _numbers(name: str, column: Numeric, span: tuple[float, float] | None, size: int, fixed: int) -> _ColumnFactor:
     """The entries of a numeric column: ``-size`` to ``size``, and 0 where it is missing."""
     low, high = (float(column.low), float(column.high)) if span is None else span
     middle, half = (low + high) / 2, max((high - low) / 2, 1e-300)
@@ -307,7 +307,7 @@ def _numbers(name: str, column: Numeric, span: tuple[float, float] | None, size:
     table = np.concatenate([entries(codes), np.zeros(int(column.nullable))])
     left_out = np.zeros(len(table), dtype=bool)
     left_out[len(codes) :] = bool(fixed)
-    return _Factor(axis, table[None], left_out, fixed)
+    return _ColumnFactor(axis, table[None], left_out, fixed)
 
 
 def _units(size: float) -> int:

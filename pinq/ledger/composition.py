@@ -201,7 +201,7 @@ class Costs:
 
 
 @dataclass
-class Together:
+class Cap:
     """The spending of all analysts together, as the cap counts it: the sum of what each spent.
 
     The union of all analysts' trees would cost less, but prices under it tell which parts others

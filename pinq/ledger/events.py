@@ -193,10 +193,10 @@ ASK = "The data provider can change it (pinq terms)."
 FREE = Terms()
 
 
-def no_grant(analyst: str, holders: list[str]) -> str:
+def no_grant(analyst: str, names: list[str]) -> str:
     """The error for an analyst without a grant, with the names of the others."""
-    verb = "have" if len(holders) > 1 else "has"
-    return f"{analyst!r} has no grant; {first_of(holders, 12) or 'nobody'} {verb}. Use `pinq grant` first."
+    verb = "have" if len(names) > 1 else "has"
+    return f"{analyst!r} has no grant; {first_of(names, 12) or 'nobody'} {verb}. Use `pinq grant` first."
 
 
 MAX_REASON = 500

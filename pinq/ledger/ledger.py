@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, PinqError, TooManyRequests
 from pinq.language.specs import SALT_BYTES
-from pinq.ledger.composition import Demand, Together
+from pinq.ledger.composition import Cap, Demand
 from pinq.ledger.events import (
     EVENT_BYTES,
     FREE,
@@ -112,17 +112,17 @@ class Ledger:
         """Every analyst that was ever granted anything."""
         return self.log.run(lambda log: log.state.grants)
 
-    def holder(self, token: str) -> Account | None:
+    def grant_of_token(self, token: str) -> Account | None:
         """The valid grant to which the token with this digest belongs."""
-        return self.log.run(lambda log: log.state.holder(token))
+        return self.log.run(lambda log: log.state.grant_of_token(token))
 
-    def known_holder(self, token: str) -> Account | None:
+    def known_grant_of_token(self, token: str) -> Account | None:
         """The same, as of the last reading of the log; reads nothing now."""
-        return self.log.state.holder(token)
+        return self.log.state.grant_of_token(token)
 
     def knows(self, token: str) -> bool:
         """Whether a grant had this token (its digest) when the log was last read; reads nothing."""
-        return token in self.log.state.holders
+        return token in self.log.state.analyst_of_token
 
     def work_per_minute(self, analyst: str) -> int | None:
         """An analyst's quota of work, as of the last reading of the log; reads it again for an unknown analyst."""
@@ -130,7 +130,7 @@ class Ledger:
         grant = self.log.state.grant_of(analyst) or self.log.run(lambda log: log.state.grant_of(analyst))
         return None if grant is None else grant.terms.work_per_minute
 
-    def together(self) -> Together:
+    def together(self) -> Cap:
         """The spending of all analysts, and the cap over them."""
         return self.log.run(lambda log: log.state.together)
 

@@ -75,7 +75,7 @@ def load(text: str) -> tuple[LedgerState, str] | None:
     for name, fields in read["accounts"]:
         account = state.accounts[name] = _loaded(Account(name, state.together), fields)
         if account.token:
-            state.holders[account.token] = name
+            state.analyst_of_token[account.token] = name
     return state, read["first"]
 
 

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, TooManyRequests
-from pinq.ledger.composition import COUNTED, Costs, Demand, Together
+from pinq.ledger.composition import COUNTED, Cap, Costs, Demand
 from pinq.ledger.events import (
     ASK,
     EVENT_BYTES,
@@ -76,7 +76,7 @@ class Account:
     """
 
     analyst: str
-    together: Together = field(repr=False)
+    together: Cap = field(repr=False)
     granted: bool = False
     limit: Epsilon = ZERO
     expires: datetime | None = None
@@ -257,38 +257,38 @@ class LedgerState:
         rows: The last version of the rows, as it is known now; None where none was logged.
         begun: The time at which each version of the rows began, by its number; of the first, at which it was noted.
         follows: The last closing of the ledger, which the budgets of today follow; None for none.
-        holders: The analyst of each token, also of a revoked grant, by the token's digest.
+        analyst_of_token: The analyst of each token, also of a revoked grant, by the token's digest.
     """
 
     def __init__(self) -> None:
         self.dataset, self.salt = "", b""
         self.policy: Declared | None = None
         self.since: dict[str, int] = {}
-        self.together = Together()
+        self.together = Cap()
         self.accounts: dict[str, Account] = {}
         self.queries: dict[tuple[str, Wanted], str] = {}
         self.rows: Begun | None = None
         self.begun: dict[int, str] = {}
         self.follows: Retired | None = None
-        self.holders: dict[str, str] = {}
+        self.analyst_of_token: dict[str, str] = {}
 
     @property
     def grants(self) -> dict[str, Account]:
         """Every analyst that was ever granted anything."""
         return {name: account for name, account in self.accounts.items() if account.granted}
 
-    def holder(self, token: str) -> Account | None:
+    def grant_of_token(self, token: str) -> Account | None:
         """The valid grant to which the token with a digest belongs.
 
         It looks into a table: its time depends on no grant, and digests of guesses are random.
         """
-        grant = self.grant_of(self.holders.get(token, ""))
+        grant = self.grant_of(self.analyst_of_token.get(token, ""))
         return grant if grant is not None and grant.valid else None
 
     def require_token(self, token: str, analyst: str) -> None:
         """Raises ``NotAuthorised`` unless a token's digest is empty or belongs to a valid grant of the analyst."""
-        holder = self.holder(token) if token else None
-        if token and (holder is None or holder.analyst != analyst):
+        grant = self.grant_of_token(token) if token else None
+        if token and (grant is None or grant.analyst != analyst):
             raise NotAuthorised()
 
     def grant_of(self, analyst: str) -> Account | None:
@@ -405,9 +405,9 @@ class LedgerState:
             old, grown = account.token, account.apply(event)
         match record := event.record:
             case Granted() | TokenSet():
-                self.holders.pop(old, None)
+                self.analyst_of_token.pop(old, None)
                 if record.token:
-                    self.holders[record.token] = event.analyst
+                    self.analyst_of_token[record.token] = event.analyst
             case Created():
                 self.dataset, self.salt = record.dataset, bytes.fromhex(record.salt)
             case Declared():

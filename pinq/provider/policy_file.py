@@ -213,7 +213,7 @@ def waiting(path: str | os.PathLike[str]) -> list[Waiting]:
     _, text, policy, root = _opened(path)
     listed = []
     for name in policy.unreviewed_fields():
-        pair = _pair(_holder(root, name), _field(name))
+        pair = _pair(_mapping_of(root, name), _field(name))
         remark = "" if pair is None else _remark(text[pair[1].end_mark.index :])
         listed.append(Waiting(name, "" if pair is None else _written(text, pair[1]), remark))
     return listed
@@ -251,7 +251,7 @@ def confirm(
     if isinstance(value, str) and (len(chosen) != 1 or chosen[0] not in known):
         raise PolicyError("A value is put in the place of one that waits; name that one.")
     values = {chosen[0]: value} if isinstance(value, str) else value or {}
-    pairs = [(_pair(_holder(root, name), _field(name)), new) for name, new in values.items()]
+    pairs = [(_pair(_mapping_of(root, name), _field(name)), new) for name, new in values.items()]
     edits = [
         *_crossed_out(root, [name for name in chosen if name in known]),
         *(_put(pair, new) for pair, new in pairs if pair is not None),
@@ -315,7 +315,7 @@ def _field(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _holder(root: yaml.Node, name: str) -> yaml.Node:
+def _mapping_of(root: yaml.Node, name: str) -> yaml.Node:
     """The mapping in which a field stands: the policy's, or a column's."""
     if not name.startswith("columns."):
         return root
@@ -350,12 +350,12 @@ def _remark(rest: str) -> str:
 
 def _crossed_out(root: yaml.Node, names: Sequence[str]) -> Iterator[Edit]:
     """Yields the lists under ``unreviewed`` without some names."""
-    of_holders: dict[int, tuple[yaml.Node, set[str]]] = {}
+    of_mappings: dict[int, tuple[yaml.Node, set[str]]] = {}
     for name in names:
-        holder = _holder(root, name)
-        of_holders.setdefault(holder.start_mark.index, (holder, set()))[1].add(_field(name))
-    for holder, fields in of_holders.values():
-        pair = _pair(holder, "unreviewed")
+        mapping = _mapping_of(root, name)
+        of_mappings.setdefault(mapping.start_mark.index, (mapping, set()))[1].add(_field(name))
+    for mapping, fields in of_mappings.values():
+        pair = _pair(mapping, "unreviewed")
         if pair is not None:
             left = [item.value for item in pair[1].value if item.value not in fields]
             yield _put(pair, f"[{', '.join(left)}]")

@@ -395,7 +395,7 @@ class Datasets:
 
     def know(self, hashed: str) -> bool:
         """Whether the token with a digest opens a dataset, as far as this process has read."""
-        return any(dataset.ledger.known_holder(hashed) is not None for dataset in self.served.values())
+        return any(dataset.ledger.known_grant_of_token(hashed) is not None for dataset in self.served.values())
 
     def close(self) -> None:
         """Closes every engine and ledger."""

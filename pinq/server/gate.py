@@ -194,7 +194,7 @@ class Gate:
             # Clock 10 s, buckets of 2 s, now 13.5 s: the bucket ends at 10 + 2 * 2 = 14 s.
             stop(visit.clock + math.ceil((now - visit.clock) / bucket) * bucket if bucket else now)
         with suppress(LedgerError):  # it may be back at the next look
-            if await self._in_thread(dataset.ledger.holder, visit.token) is None:
+            if await self._in_thread(dataset.ledger.grant_of_token, visit.token) is None:
                 stop(0.0)
 
     def _alone(self, hashed: str) -> bool:

@@ -23,7 +23,7 @@ from pinq.errors import InternalError
 LOG = logging.getLogger("pinq.server")
 
 
-class _Lines(logging.Handler):
+class _LineHandler(logging.Handler):
     def __init__(self, log: RequestLog, level: int) -> None:
         super().__init__(level)
         self._log = log
@@ -81,7 +81,7 @@ class RequestLog:
     def capture(self, name: str, level: int = logging.WARNING) -> None:
         """Takes what a library logs from a level on, as lines of our own: its message, never a trace."""
         logger = logging.getLogger(name)
-        logger.handlers = [_Lines(self, level)]
+        logger.handlers = [_LineHandler(self, level)]
         logger.setLevel(level)
         logger.propagate = False
 

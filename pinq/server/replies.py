@@ -79,7 +79,11 @@ class Visit:
         """
         self.dataset = self.grant = None
         assert self.leased is not None
-        grant = self.leased.ledger.holder(self.token) if fresh else self.leased.ledger.known_holder(self.token)
+        grant = (
+            self.leased.ledger.grant_of_token(self.token)
+            if fresh
+            else self.leased.ledger.known_grant_of_token(self.token)
+        )
         if grant is None or self.leased.name != self.dataset_name:
             raise NotAuthorised()
         self.dataset, self.grant = self.leased, grant

@@ -112,7 +112,7 @@ class Start:
             config = uvicorn.Config(app, **self._options(_room(self.connections, log)))
             config.load()
             if config.ssl is not None:
-                reload.certificate = _Certificate(config.ssl, self.tls_cert, self.tls_key).renew
+                reload.certificate = _ServerCertificate(config.ssl, self.tls_cert, self.tls_key).renew
             uvicorn.Server(config).run(sockets=[bound])
             return 0
 
@@ -227,7 +227,7 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-class _Certificate:
+class _ServerCertificate:
     """A certificate that a running server may read again.
 
     Args:

@@ -79,7 +79,7 @@ class People:
         joined = next((group for group in granted if group in groups), None)
         if dataset is None or joined is None or dataset.ledger.knows(own):
             return own
-        dataset.ledger.holder(member)  # reads what other processes logged
+        dataset.ledger.grant_of_token(member)  # reads what other processes logged
         if not dataset.ledger.knows(own) and not dataset.ledger.knows(member):
             grant, by = granted[joined], Signature(f"sign-in at {self._issuer}", f"group {joined}"[:200])
             expires = None if grant.days is None else now() + timedelta(days=grant.days)

@@ -50,7 +50,7 @@ class Opened:
     values: tuple[int, ...]
 
 
-class _Kept(BaseModel):
+class _KeptRound(BaseModel):
     """The record of a round, here or at a party that was one round ahead."""
 
     place: str
@@ -145,9 +145,9 @@ class Rounds:
     def _read(self, number: int, place: str, size: int) -> list[int]:
         """Reads a kept round, which may be what another party says that it kept."""
         try:
-            kept = _Kept.model_validate_json(self._kept[number])
+            kept = _KeptRound.model_validate_json(self._kept[number])
         except ValidationError:
-            kept = _Kept(place=place, opened=[])
+            kept = _KeptRound(place=place, opened=[])
         if kept.place == place and len(kept.opened) != size:
             raise SessionError(
                 f"what a party kept of round {number + 1} is no answer of its question. Nothing of this round left "

@@ -86,7 +86,8 @@ def test_a_token_is_looked_up(ledger: Ledger) -> None:
 
     def holders() -> list[str | None]:
         return [
-            None if grant is None else grant.analyst for grant in map(ledger.holder, ("first", "second", "another", ""))
+            None if grant is None else grant.analyst
+            for grant in map(ledger.grant_of_token, ("first", "second", "another", ""))
         ]
 
     assert holders() == ["bob", None, "eve", None]
@@ -322,10 +323,10 @@ def test_a_charge_looks_at_its_token_again(tmp_path: Path) -> None:
     there = Ledger(tmp_path / "l", "d")
     there.set_token("ana", "new")
     there.close()
-    assert here.known_holder("old") is not None  # it has not read that yet
+    assert here.known_grant_of_token("old") is not None  # it has not read that yet
     with pytest.raises(NotAuthorised):
         here.charge("ana", "b", WHOLE, Epsilon(1), token="old")
-    assert here.known_holder("old") is None
+    assert here.known_grant_of_token("old") is None
     here.grant("bob", Epsilon(10), token="bobs")
     with pytest.raises(NotAuthorised):
         here.charge("ana", "b", WHOLE, Epsilon(1), token="bobs")

@@ -169,7 +169,7 @@ def signed_in(people: People, ledger: Ledger) -> str | None:
     holder = None
     for _ in range(2):
         try:
-            holder = ledger.holder(people.opened_by(token(), dataset))
+            holder = ledger.grant_of_token(people.opened_by(token(), dataset))
         except Unknown:
             holder = None
     return None if holder is None else holder.analyst

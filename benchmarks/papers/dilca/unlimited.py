@@ -11,7 +11,7 @@ import pandas as pd
 import pinq
 from pinq.curator.candidates.scorer import Crossing
 from pinq.curator.monitor import Curator
-from pinq.ledger.composition import Costs, Demand, Together
+from pinq.ledger.composition import Cap, Costs, Demand
 from pinq.ledger.events import LoggedQuery
 from pinq.ledger.state import Account, LedgerState
 from pinq.provider.local import LocalSession
@@ -72,7 +72,7 @@ class PassingLedger:
         return self.costs.price(demand, epsilon), ENDLESS
 
     def grants(self) -> dict[str, Account]:
-        return {"simulated": Account("simulated", Together(ENDLESS), granted=True, limit=ENDLESS, costs=self.costs)}
+        return {"simulated": Account("simulated", Cap(ENDLESS), granted=True, limit=ENDLESS, costs=self.costs)}
 
     def work_per_minute(self, analyst: str) -> int | None:
         return None

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pinq.errors import LedgerError, QueryError, printable
-from pinq.ledger.composition import COUNTED, Together
+from pinq.ledger.composition import COUNTED, Cap
 from pinq.ledger.events import (
     FREE,
     NOTHING,
@@ -293,7 +293,7 @@ class Audit:
     """
 
     dataset: str
-    together: Together
+    together: Cap
     accounts: dict[str, Account]
     events: int = 0
     head: str = ""

@@ -273,7 +273,7 @@ ALL = (0, 1, 2)  # all senses of a line
 
 
 @dataclass(frozen=True)
-class _Line:
+class _Stated:
     """A line of the table: a claim before columns are found for it.
 
     Attributes:
@@ -354,7 +354,7 @@ def claims_of(schema: Schema) -> tuple[list[Claim], list[str]]:
     return [*claims[:1], *_known_choice().claims(MADE_UP), *claims[1:]], left_out
 
 
-def _counts(schema: Schema) -> list[_Line]:
+def _counts(schema: Schema) -> list[_Stated]:
     def count(*specs: Spec) -> Query:
         return lambda parts, epsilon: reduce(Parts.partition, specs, parts).noisy_count(epsilon=epsilon)
 
@@ -364,17 +364,17 @@ def _counts(schema: Schema) -> list[_Line]:
     # Nothing about columns is in the first lines: they are asked of every schema.
     row, person = ({"noisy": True, "law": _laplace_law(MANY, rows)} for rows in (1, PERSON_ROWS))
     return [
-        _Line("noisy_count", (), [()] * MANY, (), count, (0,), row),
-        _Line("noisy_count", (), [()] * MANY, (), count, (2,), person),
-        _Line("noisy_count in shards", (), (), (), partial(count, Shards(3)), (0,), NOISY),
-        _Line("noisy_count of nested parts", (str, str), [(0, 0)] * MANY, (-1, -1), nested, ALL, NOISY),
+        _Stated("noisy_count", (), [()] * MANY, (), count, (0,), row),
+        _Stated("noisy_count", (), [()] * MANY, (), count, (2,), person),
+        _Stated("noisy_count in shards", (), (), (), partial(count, Shards(3)), (0,), NOISY),
+        _Stated("noisy_count of nested parts", (str, str), [(0, 0)] * MANY, (-1, -1), nested, ALL, NOISY),
     ]
 
 
 NOISY = {"noisy": True}
 
 
-def _columns(schema: Schema) -> Iterator[_Line]:
+def _columns(schema: Schema) -> Iterator[_Stated]:
     """Of each type, with missing values and without: rows at the end that is nearer to 0, and one at the other."""
 
     def query(verb: str, name: str) -> Query:
@@ -394,10 +394,10 @@ def _columns(schema: Schema) -> Iterator[_Line]:
             far = -1 if abs(column.number(0)) <= abs(column.number(column.cells - 1)) else 0
             senses = (0,) if number else ALL
             asked = (f"{verb} of {name}", (partial(_one, name),), [(-1 - far,)] * MANY, (far,))
-            yield _Line(*asked, partial(query, verb), senses, NOISY)
+            yield _Stated(*asked, partial(query, verb), senses, NOISY)
         if not kinds:
-            yield _Line(verb, (fits,), (), (0,), partial(query, verb))
-    yield _Line(
+            yield _Stated(verb, (fits,), (), (0,), partial(query, verb))
+    yield _Stated(
         "noisy_avg of a narrower range",
         (lambda name: _require(schema.numeric(name).cells > 3),),
         [(0,)] * MANY,
@@ -420,7 +420,7 @@ def _split(schema: Schema, name: str) -> Cuts | Groups:
     return Groups(name, (labels[:1], labels[1:]))
 
 
-def _losses(schema: Schema) -> Iterator[_Line]:
+def _losses(schema: Schema) -> Iterator[_Stated]:
     """Every loss in each of its forms, of a target ``y``, its points by another column ``a``.
 
     Rows with the first values have vectors as long as can be, and one with the last values of both
@@ -450,13 +450,13 @@ def _losses(schema: Schema) -> Iterator[_Line]:
     yield from _sums(schema, "residuals with rows", schema.numeric, partial(residuals, True))
 
 
-def _products(schema: Schema) -> _Line:
+def _products(schema: Schema) -> _Stated:
     """Products of a number and another column: the row that comes has the largest entries that there are."""
 
     def summed(x: str, a: str) -> Query:
         return lambda parts, epsilon: parts.noisy_sum(Products((x, a), sizes=(1.0, 0.5)), epsilon=epsilon)
 
-    return _Line("noisy_sum of products", (schema.numeric, str), [(0, 0)] * MANY, (-1, -1), summed, (0, 1), NOISY)
+    return _Stated("noisy_sum of products", (schema.numeric, str), [(0, 0)] * MANY, (-1, -1), summed, (0, 1), NOISY)
 
 
 def _sums(
@@ -465,7 +465,7 @@ def _sums(
     target: Fits,
     loss: Callable[[str, str], AnyDerivatives],
     senses: tuple[int, ...] = (0,),
-) -> list[_Line]:
+) -> list[_Stated]:
     """Sums of a loss's derivatives, also in the cells of two specs, and a choice by its gradients."""
 
     def summed(by: bool, y: str, a: str) -> Query:
@@ -477,9 +477,9 @@ def _sums(
 
     pair, rows, other = (target, str), [(0, 0)] * MANY, (-1, -1)
     return [
-        _Line(f"noisy_sum of {name}", pair, rows, other, partial(summed, False), senses, NOISY),
-        _Line(f"noisy_sum of {name} by two", pair, rows, other, partial(summed, True), (0,), NOISY),
-        _Line(f"exp_mech, gradient of {name}", (*pair, str), [(0, 0, 0)] * MANY, (-1, -1, 0), chosen),
+        _Stated(f"noisy_sum of {name}", pair, rows, other, partial(summed, False), senses, NOISY),
+        _Stated(f"noisy_sum of {name} by two", pair, rows, other, partial(summed, True), (0,), NOISY),
+        _Stated(f"exp_mech, gradient of {name}", (*pair, str), [(0, 0, 0)] * MANY, (-1, -1, 0), chosen),
     ]
 
 
@@ -487,7 +487,7 @@ def _choose(candidates: Sequence[Candidate], score: Any, **more: bool) -> Query:
     return lambda parts, epsilon: parts.exp_mech(candidates, score=score, epsilon=epsilon, **more)
 
 
-def _scores(schema: Schema) -> Iterator[_Line]:
+def _scores(schema: Schema) -> Iterator[_Stated]:
     """Every score, on two columns of which one alone sets the row apart that comes."""
 
     def choose(score: Callable[[str], Any], y: str, same: str, apart: str, **more: bool) -> Query:
@@ -512,19 +512,19 @@ def _scores(schema: Schema) -> Iterator[_Line]:
         if kind is not ClassCount:
             senses = ALL if kind is MaxClass else (0,)
             fits = (partial(check, kind), str, str)
-            yield _Line(f"exp_mech, {kind.kind}", fits, rows, other, partial(choose, kind), senses)
+            yield _Stated(f"exp_mech, {kind.kind}", fits, rows, other, partial(choose, kind), senses)
     papers = partial(choose, MutualInformation, textbook=True)
-    yield _Line("exp_mech as in papers, mutual_information", (schema.categorical, str, str), rows, other, papers)
+    yield _Stated("exp_mech as in papers, mutual_information", (schema.categorical, str, str), rows, other, papers)
     even = [(0, 0), (0, 0), (0, 0), (-1, 0), (-1, -1), (-1, -1), (-1, -1)]
-    yield _Line("exp_mech, balance", (str, str), even, (0, 0), partial(balance, None))
+    yield _Stated("exp_mech, balance", (str, str), even, (0, 0), partial(balance, None))
     quarter = [(0, 0), (-1, 0), (-1, 0), *[(-1, -1)] * 5]
-    yield _Line("exp_mech, balance of a quarter", (str, str), quarter, (0, 0), partial(balance, 0.25))
-    yield _Line("exp_mech, misfit", (str, str), [(0, 0)] * MANY, (0, -1), misfit)
+    yield _Stated("exp_mech, balance of a quarter", (str, str), quarter, (0, 0), partial(balance, 0.25))
+    yield _Stated("exp_mech, misfit", (str, str), [(0, 0)] * MANY, (0, -1), misfit)
     votes = [(0,), (-1,)] * MANY
-    yield _Line("exp_mech, class_count", (schema.categorical,), votes, (-1,), lambda y: _choose((), ClassCount(y)))
+    yield _Stated("exp_mech, class_count", (schema.categorical,), votes, (-1,), lambda y: _choose((), ClassCount(y)))
 
 
-def _families(schema: Schema) -> list[_Line]:
+def _families(schema: Schema) -> list[_Stated]:
     """Choices among the members of families; and whether trees keep their splits."""
 
     def grouped(seeds: int, a: str, y: str) -> Query:
@@ -553,23 +553,23 @@ def _families(schema: Schema) -> list[_Line]:
     mixed, other = [(0, 0), (1, -1), (2, 0), (2, -1)] * 5, (2, -1)
     return [
         # Before, all cuts are alike.
-        _Line("exp_mech, AnyCut", cuts, [(0, -2)] * MANY, (-1, -1), lambda y, a: _choose([AnyCut(a)], MaxClass(y))),
-        _Line("exp_mech, AnyGrouping", groups, mixed, other, partial(grouped, 1)),
-        _Line("exp_mech of each, AnyGrouping", groups, mixed, other, partial(grouped, 2)),
-        _Line("exp_mech, AnyCross", (category, str, str, str), [(0, 0, 0, 0)] * PURE, (-1, 0, -1, 0), crossed),
+        _Stated("exp_mech, AnyCut", cuts, [(0, -2)] * MANY, (-1, -1), lambda y, a: _choose([AnyCut(a)], MaxClass(y))),
+        _Stated("exp_mech, AnyGrouping", groups, mixed, other, partial(grouped, 1)),
+        _Stated("exp_mech of each, AnyGrouping", groups, mixed, other, partial(grouped, 2)),
+        _Stated("exp_mech, AnyCross", (category, str, str, str), [(0, 0, 0, 0)] * PURE, (-1, 0, -1, 0), crossed),
         # All rows lie below all splits; of paths so long none is known that loses more (privacy.md 3.4).
-        _Line("exp_mech, enough_rows", long, [(-1,)] * 21, (-1,), stopped, (0,), {"seconds": 200.0}),
+        _Stated("exp_mech, enough_rows", long, [(-1,)] * 21, (-1,), stopped, (0,), {"seconds": 200.0}),
     ]
 
 
-def _known_choice() -> _Line:
+def _known_choice() -> _Stated:
     """A choice of which the law is known: by MaxClass column a scores 4 of these five rows of y, a and b, b and c 3."""
     splits = [Values("a"), Values("b"), Values("c")]
     law = dict(zip(map(repr, splits), flip_law([4, 3, 3], float(EPSILON)), strict=True))
     fits = (partial(_one, "y"), partial(_one, "a"), partial(_one, "b"))
     rows = [(1, 0, 0), (1, 0, 1), (0, 1, 0), (0, 1, 1), (0, 0, 1)]
     name = "exp_mech among three columns"
-    return _Line(name, fits, rows, (1, 0, 0), lambda *_: _choose(splits, MaxClass("y")), more={"law": law})
+    return _Stated(name, fits, rows, (1, 0, 0), lambda *_: _choose(splits, MaxClass("y")), more={"law": law})
 
 
 def _laplace_law(count: int, rows: int) -> Law:

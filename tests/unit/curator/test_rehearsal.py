@@ -166,14 +166,14 @@ def test_partitions_side_by_side_are_rehearsed_where_one_passed(
     handle = opened(count)
     by_sex: Any = handle.partition(Values("sex"))
     by_sex.partition(Cuts("age", (30,))).noisy_count(epsilon="0.1")
-    right = rows._Lookup.parts
+    right = rows._PartitionLookup.parts
 
-    def failing(lookup: rows._Lookup, located: rows.Rows, *where: Any) -> np.ndarray:
+    def failing(lookup: rows._PartitionLookup, located: rows.Rows, *where: Any) -> np.ndarray:
         if len(located.node) and lookup.offset.shape[1] > 1:
             raise IndexError
         return right(lookup, located, *where)
 
-    monkeypatch.setattr(rows._Lookup, "parts", failing)
+    monkeypatch.setattr(rows._PartitionLookup, "parts", failing)
     with pytest.raises(InternalError):
         by_sex.partition([Cuts("age", (30,)), Cuts("age", (60,))]).noisy_count(epsilon="0.1")
     assert handle.budget.spent == Fraction(1, 10)

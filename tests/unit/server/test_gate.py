@@ -21,7 +21,9 @@ REFUSED = BudgetExceeded("much", asked=2, remaining=1, scope="")  # type: ignore
 def visit(*, known: bool, valid: bool) -> Visit:
     """A request whose token this process knows, or not, and whose grant still counts, or not."""
     grant: Any = SimpleNamespace(analyst="ana")
-    ledger = SimpleNamespace(holder=lambda _: grant if valid else None, known_holder=lambda _: grant if known else None)
+    ledger = SimpleNamespace(
+        grant_of_token=lambda _: grant if valid else None, known_grant_of_token=lambda _: grant if known else None
+    )
     at: Any = SimpleNamespace(name="people", ledger=ledger)
     return Visit("people", "digest", leased=at)
 
