@@ -115,6 +115,8 @@ class Gate:
     async def close(self) -> None:
         """Ends what still runs, between two steps: what it was charged stays, unanswered."""
         await self.workers.close()
+        if self.people is not None:
+            self.people.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
                 await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)

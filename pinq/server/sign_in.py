@@ -30,8 +30,8 @@ from pinq.server.datasets import Dataset
 
 MAX_ID_TOKEN = 8192  # characters; half of what a request's headers may have
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384"]  # by public keys: none, and no shared secret
-KEYS_SECONDS = 3600.0  # how long keys count that the provider may have withdrawn; from half of it on they are renewed
-RETRY_SECONDS = 60.0  # how often they are read at most: for a token that they did not sign, or while nobody answers
+KEYS_SECONDS = 3600.0  # how long keys count that the provider may have withdrawn; after half of it they are renewed
+RETRY_SECONDS = 60.0  # between two readings, for a token that they did not sign, or while nobody answers
 TIMEOUT = 5.0  # seconds for the provider's answer
 LEEWAY = 30  # seconds by which clocks may differ
 LONGEST = 31 * 86_400  # seconds for which an ID token may still count; usual are minutes, and 30 days the most
@@ -60,8 +60,10 @@ class People:
         self.public = {"issuer": self._issuer, "client_id": self._client, "claim": self._claim}
         self._jwt: Any = optional("joserfc.jwt", "oidc", "signing in needs joserfc")
         self._jwk: Any = optional("joserfc.jwk", "oidc", "signing in needs joserfc")
+        self._jws: Any = optional("joserfc.jws", "oidc", "signing in needs joserfc")
         self._keys: Any = None
-        self._known, self._tried, self._lock = -math.inf, -math.inf, threading.Lock()
+        self._known = -math.inf
+        self._wanted, self._over = threading.Event(), threading.Event()
 
     def opened_by(self, token: str, dataset: Dataset | None) -> str:
         """Returns the digest under which a token's person may have a grant of a dataset.
@@ -133,27 +135,40 @@ class People:
             raise Unknown("an ID token for several clients was not made for this one (azp)")
 
     def _claims(self, token: str) -> dict[str, Any]:
-        """The claims of a token that the identity provider signed."""
+        """Returns the claims of a token that the identity provider signed, by the keys that are known now."""
+        self._jws.extract_compact(token.encode())  # a text that cannot be a token asks for no keys
+        if monotonic() >= self._known + KEYS_SECONDS:
+            raise Unknown(f"{self._issuer} gives no keys")
         try:
-            return self._jwt.decode(token, self._key_set(KEYS_SECONDS / 2), algorithms=ALGORITHMS).claims
-        except Exception:  # signed with a newer key perhaps
-            return self._jwt.decode(token, self._key_set(0), algorithms=ALGORITHMS).claims
+            return self._jwt.decode(token, self._keys, algorithms=ALGORITHMS).claims
+        except Exception:
+            self._wanted.set()  # signed with a newer key perhaps
+            raise
 
-    def _key_set(self, age: float) -> Any:
-        """The provider's public keys, read again where they are older than so many seconds.
+    # The keys, which no request waits for
 
-        Raises:
-            Unknown: It gave none for an hour: by now all of them may be withdrawn.
-        """
-        with self._lock:
-            moment = monotonic()
-            if moment >= max(self._known + age, self._tried + RETRY_SECONDS):
-                self._tried = moment
-                self._keys = self._jwk.KeySet.import_key_set(self._published())
-                self._known = moment
-            if moment >= self._known + KEYS_SECONDS:
-                raise Unknown(f"{self._issuer} gives no keys")
-            return self._keys
+    def begin(self) -> None:
+        """Reads the keys, then renews them in a thread until ``close``."""
+        self.renew()
+        threading.Thread(target=self._renewing, name="pinq-keys", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._over.set()
+        self._wanted.set()
+
+    def renew(self) -> None:
+        """Reads the provider's keys. If it gives none, those of the last hour count on."""
+        self._wanted.clear()
+        try:
+            self._keys, self._known = self._jwk.KeySet.import_key_set(self._published()), monotonic()
+        except Exception:  # of many classes, and none of them ends a server
+            self._wanted.set()
+
+    def _renewing(self) -> None:
+        while not self._over.wait(RETRY_SECONDS):
+            self._wanted.wait(KEYS_SECONDS / 2)
+            self.renew()
 
     def _published(self) -> Any:
         """Reads the provider's public keys."""

@@ -21,6 +21,7 @@ from tests.support.processes import helm_charts as charts
 
 DEPLOY = ROOT / "deploy"
 POLICY = "dataset: people\nsource: /data/people.parquet\nledger: postgresql+psycopg://pinq@db/people\n"
+SIGN_IN = "sign_in: {issuer: https://id.example.org, client: pinq}\n"
 VALUES: dict[str, Any] = {
     "image": {"repository": "registry.example/pinq"},
     "policies": {"people.yaml": POLICY},
@@ -178,13 +179,31 @@ def test_the_chart_is_valid_with_the_least_that_must_be_given() -> None:
         ({"tls": {}}, "tls.secret"),
         ({"policies": {}}, "policies"),
         ({"policies": {"people.yaml": "dataset: people\n"}}, "a budget, of its own"),
+        ({"policies": {"people.yaml": "dataset: people\n# ledger: postgresql+psycopg://db\n"}}, "a budget, of its own"),
         ({"policies": {"people.yaml": POLICY + "padding: 50ms\n"}}, "padding"),
+        ({"policies": {"people.yaml": POLICY + SIGN_IN}}, "signIn.cidrs"),
     ],
 )
 def test_the_chart_refuses_what_would_not_be_safe(change: dict[str, Any], why: str) -> None:
     """Two pods with a ledger each would be two budgets for the same people."""
     with pytest.raises(charts.ChartError, match=why):
         charts.render(VALUES | change)
+
+
+def test_the_chart_reads_policies_as_yaml() -> None:
+    """A quoted URL is a URL, and a word in a comment is none; sign-in has its way out."""
+    quoted = POLICY.replace("postgresql+psycopg://pinq@db/people", '"postgresql+psycopg://pinq@db/people"')
+    text = quoted + "# padding: none\n" + SIGN_IN
+    made = objects(VALUES | {"policies": {"people.yaml": text}, "signIn": {"cidrs": ["198.51.100.7/32"]}})
+    egress = made["NetworkPolicy/demo"]["spec"]["egress"]
+    assert {"ports": [{"protocol": "TCP", "port": 443}], "to": [{"ipBlock": {"cidr": "198.51.100.7/32"}}]} in egress
+
+
+def test_the_image_has_the_extras_of_every_key_of_a_policy() -> None:
+    """A policy that is served elsewhere is served in the image too, but for Spark and ADBC, whose page says so."""
+    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", (DEPLOY / "Containerfile").read_text())
+    assert {"server", "postgresql", "oidc", "excel", "arrow"} == set(extras.split(","))
+    assert "The image has no Spark and no ADBC" in (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(

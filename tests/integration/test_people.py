@@ -42,6 +42,7 @@ KEY = jwk.RSAKey.generate_key(2048)
 def people(monkeypatch: pytest.MonkeyPatch) -> People:
     made = People(SignIn(issuer=ISSUER, client="pinq", claim="email"))
     monkeypatch.setattr(made, "_published", lambda: {"keys": [KEY.as_dict(private=False)]})
+    made.renew()
     return made
 
 

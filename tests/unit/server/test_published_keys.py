@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
 
 import httpx
 import pytest
@@ -44,39 +44,67 @@ def house(monkeypatch: pytest.MonkeyPatch) -> House:
 
 
 @pytest.fixture
-def opened(house: House, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
-    people = People(SignIn(issuer=ISSUER, client="pinq"))
-    monkeypatch.setattr(people, "_published", house.keys)
-    return lambda: people.opened_by(house.token(), None)
+def people(house: House, monkeypatch: pytest.MonkeyPatch) -> People:
+    made = People(SignIn(issuer=ISSUER, client="pinq"))
+    monkeypatch.setattr(made, "_published", house.keys)
+    made.renew()
+    return made
 
 
-def test_known_keys_count_for_an_hour_without_their_provider(house: House, opened: Callable[[], str]) -> None:
+def test_known_keys_count_for_an_hour_without_their_provider(house: House, people: People) -> None:
     """Else a key that was stolen and withdrawn would open data for as long as the way to the provider is cut."""
-    known = opened()
+    known = people.opened_by(house.token(), None)
     house.answers = False
     house.seconds += KEYS_SECONDS - 1
-    assert opened() == known
+    people.renew()
+    assert people.opened_by(house.token(), None) == known
     house.seconds += 1
     with pytest.raises(Unknown, match="gives no keys"):
-        opened()
-    house.answers, house.seconds = True, house.seconds + sign_in.RETRY_SECONDS
-    assert opened() == known
+        people.opened_by(house.token(), None)
+    house.answers = True
+    people.renew()
+    assert people.opened_by(house.token(), None) == known
 
 
-def test_keys_are_read_when_half_their_time_is_over_and_no_more_often_than_once_a_minute(
-    house: House, opened: Callable[[], str]
-) -> None:
-    opened()
-    opened()
-    assert house.read == 1
-    house.seconds += KEYS_SECONDS / 2
-    opened()
-    assert house.read == 2
+def test_a_newer_key_is_asked_for_and_no_request_reads_it(house: House, people: People) -> None:
+    """A token that the known keys did not sign wakes the thread; a text that cannot be a token does not."""
+    for text in ("", "x", "a.b.c", "pinq_0123", "." * 300, house.token().rpartition(".")[0]):
+        with pytest.raises(Unknown):
+            people.opened_by(text, None)
+    assert not people._wanted.is_set()
     house.key = jose.RSAKey.generate_key(2048)
     for _ in range(5):
         with pytest.raises(Unknown):
-            opened()
-    assert house.read == 2
-    house.seconds += sign_in.RETRY_SECONDS
-    opened()
-    assert house.read == 3
+            people.opened_by(house.token(), None)
+    assert house.read == 1
+    assert people._wanted.is_set()
+    people.renew()
+    assert people.opened_by(house.token(), None)
+
+
+def test_a_hanging_provider_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread hangs at it; tokens of known keys open at once, and made-up ones are refused at once."""
+    house, hangs, asked = House(), threading.Event(), threading.Event()
+    people = People(SignIn(issuer=ISSUER, client="pinq"))
+    monkeypatch.setattr(people, "_published", house.keys)
+    monkeypatch.setattr(sign_in, "RETRY_SECONDS", 0.01)
+    people.begin()
+
+    def hang() -> object:
+        asked.set()
+        hangs.wait(60)
+        raise TimeoutError
+
+    monkeypatch.setattr(people, "_published", hang)
+    stranger, good = jose.RSAKey.generate_key(2048), house.token()
+    made_up = str(jwt.encode({"alg": "RS256"}, {"iss": ISSUER, "exp": time.time() + 60}, stranger))
+    with pytest.raises(Unknown):
+        people.opened_by(made_up, None)
+    assert asked.wait(30), "the thread reads the keys again"
+    for _ in range(50):
+        assert people.opened_by(good, None)
+        with pytest.raises(Unknown):
+            people.opened_by(made_up, None)
+    assert not hangs.is_set()
+    people.close()
+    hangs.set()
