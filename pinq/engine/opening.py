@@ -124,7 +124,7 @@ def _encoded(policy: Policy, data: object, salt: bytes, *, report: bool) -> tupl
         return ArrayEngine(before, policy.schema_, salt), None
     losses = Losses(policy) if report else None
     with opened(policy, data, source.files) as rows:
-        codes = source.encoded(_Gathering(policy, rows, salt, losses, apart=kept is not None), before, kept)
+        codes = source.encoded(_Gathering(policy, rows, salt, losses, by_file=kept is not None), before, kept)
     encoding = None if losses is None else losses.report(codes.rows, rows.lines)
     return ArrayEngine(codes, policy.schema_, salt), encoding
 
@@ -198,7 +198,7 @@ class _Gathering:
         source: Is read.
         salt: Keys the hashes that choose a unit's rows.
         losses: Counts what is left out; None for no count.
-        apart: Note what is gathered of each file by itself, so that it can be kept; else small
+        by_file: Whether what is gathered of each file is noted by itself, so that it can be kept; else small
             files are read together, which takes a fraction of the time.
 
     Attributes:
@@ -212,10 +212,10 @@ class _Gathering:
         salt: bytes,
         losses: Losses | None,
         *,
-        apart: bool = True,
+        by_file: bool = True,
     ) -> None:
         self._policy, self._source, self._salt, self._losses = policy, source, salt, losses
-        self._apart = apart
+        self._by_file = by_file
         self.files: list[FileCodes] = []
         self._encoders: dict[tuple[tuple[str, str], ...], Encoder] = {}
 
@@ -236,7 +236,7 @@ class _Gathering:
         known = {} if before is None else {file.fingerprint: file for file in before.files}
         lines = self._source.lines
         turns = [([] if file is None else [file], fingerprint) for file, fingerprint in files]
-        if not self._apart:
+        if not self._by_file:
             turns = [([file for file, _ in files if file is not None], "")]
         for together, fingerprint in turns:
             if before is not None and fingerprint in known:

@@ -39,9 +39,9 @@ class ColumnProfile:
 
 
 def profile(
-    connection: duckdb.DuckDBPyConnection, table: str, name: str, *, real: bool, moment: bool, most: int
+    connection: duckdb.DuckDBPyConnection, table: str, name: str, *, real: bool, moment: bool, limit: int
 ) -> ColumnProfile:
-    """Profiles a column in one pass, two where it has at most ``most`` values.
+    """Profiles a column in one pass, two where it has at most ``limit`` values.
 
     Args:
         connection: Reads the source, and knows how it spells numbers.
@@ -49,7 +49,7 @@ def profile(
         name: The column.
         real: It is of a floating or decimal type.
         moment: It is a date or a time, which is no number.
-        most: The number of values that are listed at most.
+        limit: The number of values that are listed at most.
     """
     # Casts as encoding does them, so that what is proposed is what is encoded; NaN is missing,
     # infinities clamp.
@@ -66,9 +66,9 @@ def profile(
     ).fetchone()
     assert facts is not None
     texts = None
-    if facts[-1] <= 1.2 * most:  # the estimate's error is a few percent
+    if facts[-1] <= 1.2 * limit:  # the estimate's error is a few percent
         listed = connection.execute(
-            f"SELECT DISTINCT {q}::VARCHAR FROM {table} WHERE {q} IS NOT NULL LIMIT {most + 1}"
+            f"SELECT DISTINCT {q}::VARCHAR FROM {table} WHERE {q} IS NOT NULL LIMIT {limit + 1}"
         ).fetchall()
         texts = [text for (text,) in listed]
     return ColumnProfile(texts, *facts)
@@ -89,7 +89,7 @@ def date_range(
 
 
 def group_sizes(
-    connection: duckdb.DuckDBPyConnection, table: str, name: str, most: int = 1
+    connection: duckdb.DuckDBPyConnection, table: str, name: str, limit: int = 1
 ) -> tuple[int, list[tuple[int, int]]]:
     """Returns the number of a column's values; and pairs of a number of rows and of the values with so many; exact.
 
@@ -98,7 +98,7 @@ def group_sizes(
     q = quoted(name)
     grouped = f"SELECT count(*) AS size FROM {table} WHERE {q} IS NOT NULL GROUP BY {q}"
     counted = f"SELECT sum(count(*)) OVER (), size, count(*) FROM ({grouped}) GROUP BY size"
-    sizes = connection.execute(f"{counted} ORDER BY size DESC LIMIT {most}").fetchall() or [(0, 0, 0)]
+    sizes = connection.execute(f"{counted} ORDER BY size DESC LIMIT {limit}").fetchall() or [(0, 0, 0)]
     return int(sizes[0][0]), [(int(size), int(values)) for _, size, values in sizes]
 
 

@@ -274,7 +274,7 @@ class Database(ABC):
         """The damage that the database finds in itself; empty for none."""
         return ""
 
-    def gone(self) -> str:
+    def other_file(self) -> str:
         """The reason why this is no longer the ledger that was opened; empty if it still is."""
         return ""
 
@@ -284,8 +284,8 @@ class Database(ABC):
         return False
 
     @abstractmethod
-    def settle(self, *, whole: bool = False) -> None:
-        """Marks a writable copy as the ledger itself, or (``whole``) marks all its copies as complete."""
+    def settle(self, *, whole_log: bool = False) -> None:
+        """Marks a writable copy as the ledger itself, or (``whole_log``) marks all its copies as complete."""
 
     @property
     def is_own(self) -> bool:
@@ -297,21 +297,21 @@ class Database(ABC):
         if os.getpid() != self._process:
             forked = "This ledger was opened in another process; connections do not survive a fork."
             raise LedgerError(f"{forked} Open it again here.")
-        gone = self.gone()
-        if gone:
-            raise self.failing(f"is not the file that was opened: {gone}. The dataset stays closed.")
+        other = self.other_file()
+        if other:
+            raise self.failing(f"is not the file that was opened: {other}. The dataset stays closed.")
 
-    def damaged(self, what: str) -> LedgerError:
+    def damaged(self, damage: str) -> LedgerError:
         """The error of a ledger that cannot be trusted."""
-        return self.failing(f"is damaged: {what}. The dataset stays closed; restore the ledger from a backup.")
+        return self.failing(f"is damaged: {damage}. The dataset stays closed; restore the ledger from a backup.")
 
     def unusable(self, why: str) -> LedgerError:
         """The error of a ledger that cannot be used now."""
         return self.failing(f"cannot be used: {why}. What was spent is in the log.")
 
-    def failing(self, how: str) -> LedgerError:
+    def failing(self, reason: str) -> LedgerError:
         """Returns the error of a failure. The same failure is logged once until the next commit."""
-        text = f"The ledger {self.where} {how}"
+        text = f"The ledger {self.where} {reason}"
         if text != self.failure:
             _LOG.error("%s", text)
         self.failure = text
@@ -430,7 +430,7 @@ class SQLite(Database):
             ((verdict,),) = self.run("PRAGMA integrity_check(1)")
         return "" if verdict == "ok" else str(verdict).strip().splitlines()[-1]
 
-    def gone(self) -> str:
+    def other_file(self) -> str:
         if self.file is None or _inode(self.file) == self._inode:
             return ""
         return "it was deleted, or another file was put in its place, while it was open"
@@ -439,8 +439,8 @@ class SQLite(Database):
     def is_copy(self) -> bool:
         return self._place() not in (None, WHOLE, self._inode)
 
-    def settle(self, *, whole: bool = False) -> None:
-        place = WHOLE if whole else self._inode
+    def settle(self, *, whole_log: bool = False) -> None:
+        place = WHOLE if whole_log else self._inode
         if self.file is None or self.read_only or self._place() == place:
             return
         with self.transaction(write=True):
@@ -511,8 +511,8 @@ def _read_only(file: Path) -> sqlite3.Connection:
         return held
 
 
-def _uri(file: Path, how: str) -> str:
-    return f"file:{quote(str(file))}?{how}"
+def _uri(file: Path, options: str) -> str:
+    return f"file:{quote(str(file))}?{options}"
 
 
 def _by_name(name: str) -> sqlite3.Connection:

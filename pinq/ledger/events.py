@@ -101,7 +101,7 @@ class Stored:
         try:
             read: Self = _adapter(cls).validate_python(body)  # type: ignore[arg-type]
         except ValidationError as error:
-            raise ValueError("; ".join(_told(each["loc"], each) for each in error.errors())) from None
+            raise ValueError("; ".join(_explained(each["loc"], each) for each in error.errors())) from None
         return read
 
 
@@ -115,8 +115,8 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _told(place: tuple[object, ...], error: Any) -> str:
-    field = place[-1] if place else ""
+def _explained(path: tuple[object, ...], error: Any) -> str:
+    field = path[-1] if path else ""
     return repr(field) if error["type"] == "missing" else f"{field!r}: {error['msg']}"
 
 

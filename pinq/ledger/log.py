@@ -665,7 +665,7 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str], heads: 
             made.commit()
         log.replay()
         log.check_answers()
-        made.settle(whole=True)
+        made.settle(whole_log=True)
         log.seal(heads)
         return f"{log.seq}:{log.last}"
     finally:

@@ -93,7 +93,7 @@ class PostgreSQL(Database):
         # Set even where it is on, for else a reload of the server's settings would turn it off meanwhile.
         self._run(f"SET synchronous_commit = {commits if commits == 'remote_apply' else 'on'}")
 
-    def settle(self, *, whole: bool = False) -> None:
+    def settle(self, *, whole_log: bool = False) -> None:
         self._patience = BUSY_SECONDS + CONNECT_SECONDS
 
     def begin(self, write: bool, after: int | None) -> Iterator[Row]:

@@ -32,22 +32,22 @@ def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False)
         PolicyError: Another ledger guards the source, or a file is reachable in a way that cannot
             be followed (hard links).
     """
-    wanted = _wanted(policy)
+    named = _named_ledger(policy)
     path = source_path(policy)
     if path is None:
-        return _without_file(policy, wanted, create)
+        return _without_file(policy, named, create)
     home = path.parent if os.access(path.parent, os.W_OK) else state_folder()
     stem = path.name.translate(str.maketrans("*?[]", "____")) + _table(policy)
     default = home / (f"{stem}.ledger" if home == path.parent else f"{_digest(str(path))}-{stem}.ledger")
     claims = [_claim_files(file, policy) for file in source_files(policy)]
     # Every claim of every file, and a ledger that lies where one would be made: whatever differs
     # from the policy's own guards the source already.
-    held = {_read(claim) for files in claims for claim in files if claim.exists()}
-    held |= {str(default)} if default.exists() else set()
-    chosen = wanted or next(iter(held), str(default))
-    for other in sorted(held - {masked(chosen)}):
+    claimed = {_read(claim) for files in claims for claim in files if claim.exists()}
+    claimed |= {str(default)} if default.exists() else set()
+    chosen = named or next(iter(claimed), str(default))
+    for other in sorted(claimed - {masked(chosen)}):
         raise _guarded(policy, other, chosen)
-    if (create or held) and not read_only:
+    if (create or claimed) and not read_only:
         for files in claims:
             _claim(files, masked(chosen), policy)
     return chosen
@@ -66,7 +66,7 @@ def _claim_file(served_by: str) -> Path:
     return state_folder() / f"{_digest(served_by)}.claim"
 
 
-def _without_file(policy: Policy, wanted: str | None, create: bool) -> str:
+def _without_file(policy: Policy, named: str | None, create: bool) -> str:
     """Finds the ledger of data without a file, so without a place beside it for a claim.
 
     For a table of Spark or of a database server the claim is in the state folder, the same for all
@@ -74,27 +74,27 @@ def _without_file(policy: Policy, wanted: str | None, create: bool) -> str:
     """
     default = str(policy.folder / f"{policy.dataset}.ledger")
     if policy.served_by is None:  # data passed by the caller: nothing is known of them
-        return wanted or default
+        return named or default
     claim = _claim_file(policy.served_by)
-    held = _read(claim) if claim.exists() else None
-    chosen = wanted or held or os.path.realpath(default)
-    if held is not None and held != masked(chosen):
-        raise _guarded(policy, held, chosen)
+    claimed = _read(claim) if claim.exists() else None
+    chosen = named or claimed or os.path.realpath(default)
+    if claimed is not None and claimed != masked(chosen):
+        raise _guarded(policy, claimed, chosen)
     if create:
         _claim([claim], masked(chosen), policy)
     return chosen
 
 
-def _guarded(policy: Policy, held: str, chosen: str) -> PolicyError:
+def _guarded(policy: Policy, claimed: str, chosen: str) -> PolicyError:
     return PolicyError(
-        f"The source of {policy.dataset!r} is already guarded by the ledger {held}, and this policy "
+        f"The source of {policy.dataset!r} is already guarded by the ledger {claimed}, and this policy "
         f"leads to {masked(chosen)}. A second ledger would be "
-        f"a second budget for the same people. Use `ledger: {held}`; to move a ledger, move its file "
+        f"a second budget for the same people. Use `ledger: {claimed}`; to move a ledger, move its file "
         f"and its head, then delete the claims beside the data."
     )
 
 
-def _claim(files: list[Path], held: str, policy: Policy) -> None:
+def _claim(files: list[Path], claimed: str, policy: Policy) -> None:
     """Writes a claim if there is none, completely or not at all.
 
     Then it checks the claims again, because another process may have been first.
@@ -107,14 +107,14 @@ def _claim(files: list[Path], held: str, policy: Policy) -> None:
         # nobody ever reads half a claim.
         fresh = claim.with_name(f"{claim.name}.{os.getpid()}")
         with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(held + "\n")
+            file.write(claimed + "\n")
         try:
             os.link(fresh, claim)
         except FileExistsError:
             pass
         finally:
             fresh.unlink()
-    if any(_read(file) != held for file in files if file.exists()):
+    if any(_read(file) != claimed for file in files if file.exists()):
         raise PolicyError(f"Another ledger claimed the source of {policy.dataset!r} at the same moment. Try again.")
 
 
@@ -130,7 +130,7 @@ def _claim_files(file: Path, policy: Policy) -> list[Path]:
     return [file.parent / name, state_folder() / f"{_digest(str(file))}-{name}"]
 
 
-def _wanted(policy: Policy) -> str | None:
+def _named_ledger(policy: Policy) -> str | None:
     """The ledger that the policy names: an absolute path, or a URL of another kind."""
     text = policy.ledger
     if text is None or ("://" in text and not text.startswith("sqlite")):

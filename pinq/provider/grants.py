@@ -101,28 +101,32 @@ def make_terms(
     schema = load_policy(policy).schema_
     for name in columns or ():
         schema.column(name)
-    most = max_epsilon_per_query
+    limit = max_epsilon_per_query
     allowed = None if verbs is None else tuple(dict.fromkeys(SHORT_VERBS.get(name, name) for name in verbs))
     for verb in allowed or ():
         if verb not in VERBS:
             listed = f"{', '.join(SHORT_VERBS)}, or {', '.join(VERBS)}, which are the same"
             raise QueryError(f"there is no verb {verb!r}; the verbs are {listed}.")
     return Terms(
-        None if most is None else Epsilon.exactly(most, name="max_epsilon_per_query"),
+        None if limit is None else Epsilon.exactly(limit, name="max_epsilon_per_query"),
         None if columns is None else tuple(dict.fromkeys(columns)),
         allowed,
-        None if queries_per_minute is None else _whole(queries_per_minute, 10**6, parameter="queries_per_minute"),
-        None if work_per_minute is None else _whole(work_per_minute, MAX_QUOTA, parameter="work_per_minute"),
-        None if stored_bytes is None else _whole(stored_bytes, MAX_QUOTA, parameter="stored_bytes"),
+        None
+        if queries_per_minute is None
+        else _whole_number(queries_per_minute, 10**6, parameter="queries_per_minute"),
+        _whole_number(work_per_minute, MAX_QUOTA, parameter="work_per_minute"),
+        _whole_number(stored_bytes, MAX_QUOTA, parameter="stored_bytes"),
     )
 
 
-def _whole(given: int | str, most: int, *, parameter: str) -> int:
-    """Reads a whole number from 1 to ``most``."""
+def _whole_number(given: int | str | None, limit: int, *, parameter: str) -> int | None:
+    """Reads a whole number from 1 to ``limit``; None stays."""
+    if given is None:
+        return None
     text = str(given)
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(most)) else 0
-    if not 1 <= number <= most:
-        raise QueryError(f"is {repr(given)[:42]}", parameter=parameter, allowed=f"a whole number from 1 to {most:,}")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(limit)) else 0
+    if not 1 <= number <= limit:
+        raise QueryError(f"is {repr(given)[:42]}", parameter=parameter, allowed=f"a whole number from 1 to {limit:,}")
     return number
 
 

@@ -425,7 +425,7 @@ def _look(
     if not re.fullmatch(f"{_WHOLE}|{_REAL}|{_MOMENT}|{_TEXT}", kind):
         raise _LeftOut(f"values of type {kind[:40]} are neither categories nor numbers")
     real, moment = bool(re.fullmatch(_REAL, kind)), bool(re.fullmatch(_MOMENT, kind))
-    seen = profile(connection, table, name, real=real, moment=moment, most=MAX_CATEGORIES)
+    seen = profile(connection, table, name, real=real, moment=moment, limit=MAX_CATEGORIES)
     # '007' of a Parquet column of texts is a text; in a CSV file everything is text, and 7 a
     # number.
     says_text = typed and bool(re.fullmatch(_TEXT, kind))

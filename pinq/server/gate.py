@@ -76,7 +76,7 @@ class Gate:
             raise PolicyError("The policies of a server sign in at one identity provider, as one client by one claim.")
         self.people = People(declared[0]) if declared else None
         self.metrics = Metrics()
-        self._queues, self._throttle = TokenQueues(settings), AuthThrottle(settings, known=datasets.know)
+        self._queues, self._throttle = TokenQueues(settings), AuthThrottle(settings, is_token=datasets.know)
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="pinq")
         self._bodies = asyncio.Semaphore(settings.bodies)
         self._body_of = defaultdict[str, asyncio.Lock](asyncio.Lock)

@@ -131,7 +131,7 @@ class AuthThrottle:
 
     settings: Settings
     clock: Callable[[], float] = time.monotonic
-    known: Callable[[str], bool] = lambda hashed: False
+    is_token: Callable[[str], bool] = lambda hashed: False
     _since: float = 0.0
     _wrong: Counter[str] = field(default_factory=Counter)
     _total: int = 0
@@ -141,7 +141,7 @@ class AuthThrottle:
         """``TooManyRequests`` after too many wrong tokens, if this one was never given out."""
         self._turn()
         many = self._wrong[address] >= self.settings.guesses or self._total >= self.settings.guesses_in_all
-        if many and hashed not in self._right and not self.known(hashed):
+        if many and hashed not in self._right and not self.is_token(hashed):
             raise TooManyRequests("too many wrong tokens. Try again in a minute.", self._since + MINUTE - self.clock())
 
     def right(self, hashed: str, dataset: str) -> None:
@@ -163,7 +163,7 @@ class AuthThrottle:
 
         One that was given out is no guess: its holder mistook the dataset, or was revoked.
         """
-        if hashed in self._right or self.known(hashed):
+        if hashed in self._right or self.is_token(hashed):
             return
         self._turn()
         if not self._total:

@@ -107,12 +107,12 @@ def _figure(title: str, about: str, series: list[_Steps], refusals: list[AuditLi
     first, last = min(spending), max(at for steps in series for at, _ in steps.points)
     highest = max(nano for steps in series for _, nano in steps.points) or 1
 
-    def place(at: float, nano: int) -> tuple[float, float]:
+    def position(at: float, nano: int) -> tuple[float, float]:
         within = (min(max(at, first), last) - first) / (last - first or 1)
         return round(WIDTH * within, 1), round(HEIGHT * (1 - nano / highest), 1)
 
-    drawn = [_path(steps, place) for steps in series]
-    drawn += [_mark(line, place(_moment(line.at), 0)[0]) for line in refusals[-MAX_MARKS:]]
+    drawn = [_path(steps, position) for steps in series]
+    drawn += [_mark(line, position(_moment(line.at), 0)[0]) for line in refusals[-MAX_MARKS:]]
     picture = element(
         "svg",
         element("title", f"{title}. {about} The tables below have the numbers."),
@@ -133,9 +133,9 @@ def _figure(title: str, about: str, series: list[_Steps], refusals: list[AuditLi
     )
 
 
-def _path(steps: _Steps, place: Callable[[float, int], tuple[float, float]]) -> Html:
+def _path(steps: _Steps, position: Callable[[float, int], tuple[float, float]]) -> Html:
     """Draws a step line from the first moment to the last, with at most one step for each tenth of a unit."""
-    heights = dict(place(at, nano) for at, nano in steps.points)
+    heights = dict(position(at, nano) for at, nano in steps.points)
     # Of two moments the second begins a step: to the right at the old height, then to the new one.
     drawn = f"M0 {next(iter(heights.values())) if steps.style == 'limit' else HEIGHT}"
     drawn += "".join(f"H{x}V{y}" for x, y in heights.items()) + f"H{WIDTH}"

@@ -121,7 +121,7 @@ def test_a_token_that_has_opened_nothing_yet_queues_alone(padding: int, opened: 
     gate = Gate.__new__(Gate)
     policy = SimpleNamespace(padding=padding or None)
     gate.datasets = SimpleNamespace(served={"a": SimpleNamespace(policy=policy)})  # type: ignore[assignment]
-    gate._throttle = AuthThrottle(Settings(), known=lambda _: False)
+    gate._throttle = AuthThrottle(Settings(), is_token=lambda _: False)
     if opened:
         gate._throttle.right("digest", opened)
     assert gate._alone("digest") is alone
