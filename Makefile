@@ -73,7 +73,7 @@ $(VENV)/.docs: $(READY)
 	@touch $@
 
 # What pages link to, copied with the repository's own layout, so that a link means the same there.
-SITE := README.md CHANGELOG.md CONTRIBUTING.md RELEASING.md SECURITY.md CODE_OF_CONDUCT.md CITATION.cff LICENSE docs data/README.md policies examples benchmarks/results benchmarks/papers deploy miners/fitted pinq_secure/mpc clients/r proofs tools
+SITE := README.md CHANGELOG.md CONTRIBUTING.md RELEASING.md SECURITY.md CODE_OF_CONDUCT.md CITATION.cff LICENSE docs data/README.md policies examples benchmarks/results benchmarks/papers deploy miners/fitted pinq_secure clients/r proofs tools
 SITE_FOLDER := build
 
 docs: $(VENV)/.docs site ## all pages as a site with search and the API reference (in build/site; opens from the disk)
