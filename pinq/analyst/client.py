@@ -325,7 +325,7 @@ class RemoteSession:
         Once an attempt was lost on the way it may have been charged, so no later error of the same
         request can say that nothing was spent. A query that never left cannot have been charged.
         """
-        left, wait, arrived, lost = self._timeout, FIRST_WAIT, False, False
+        left, wait, arrived, lost, status = self._timeout, FIRST_WAIT, False, False, 0
         start = time.monotonic()
         deadline = start + left
         while True:
@@ -338,6 +338,7 @@ class RemoteSession:
                 if response.status_code == 200:
                     return response
                 arrived |= response.status_code != 429
+                status = response.status_code
                 error = self._error(response)
                 if lost:
                     error.charged = None
@@ -347,7 +348,7 @@ class RemoteSession:
                 arrived |= not isinstance(problem, (httpx.ConnectError, httpx.ConnectTimeout))
                 if opening and not isinstance(problem, httpx.ReadTimeout):
                     deadline = min(deadline, start + OPENING)
-                error = self._unreachable(problem, deadline - start, arrived and path == "/query")
+                error = self._unreachable(problem, deadline - start, arrived and path == "/query", status)
                 if path == "/query" and not arrived:
                     error.charged = Fraction(0)
             lost = arrived
@@ -375,7 +376,7 @@ class RemoteSession:
                 f"client understands{version}."
             )
 
-    def _unreachable(self, problem: httpx.TransportError, patience: float, charged: bool) -> PinqError:
+    def _unreachable(self, problem: httpx.TransportError, patience: float, charged: bool, status: int) -> PinqError:
         """The description of a failed attempt.
 
         Args:
@@ -383,6 +384,7 @@ class RemoteSession:
             patience: Seconds after which it is given up.
             charged: Whether this attempt or one before it may have been charged; a refused
                 connection never is.
+            status: The status of the attempt before it, as of a proxy whose server is busy; 0 for none.
         """
         root, causes = self._client.base_url, list(_causes(problem))
         reasons = [str(cause) for cause in causes if isinstance(cause, ssl.SSLError)]
@@ -398,6 +400,7 @@ class RemoteSession:
                 remedy="insecure_http",
             ) from None
         silence = f"No answer from {root} within {patience:g} s ({type(problem).__name__})."
+        silence += f" The attempt before was answered {status}." if status else ""
         if charged:
             return Unavailable(
                 f"{silence} If it was charged meanwhile, the answer is kept: "

@@ -108,3 +108,23 @@ def test_what_is_no_token_is_told_before_anything_is_sent(token: str) -> None:
     ) as refused:
         pinq.connect("https://127.0.0.1:1/people", token=token)
     assert token not in str(refused.value)
+
+
+def test_the_status_of_a_proxy_is_said_where_nothing_comes_after_it() -> None:
+    """A proxy says 503 while its server is busy, then holds the next attempt until the patience ends."""
+    served = []
+
+    def proxy(connection: socket.socket) -> None:
+        connection.recv(65536)
+        served.append(connection)
+        if len(served) == 1:
+            body = b"<html>busy</html>"
+            connection.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        else:
+            time.sleep(3)
+
+    with (
+        listening(proxy) as port,
+        pytest.raises(pinq.Unavailable, match=r"No answer from .* The attempt before was answered 503\."),
+    ):
+        pinq.connect(f"http://127.0.0.1:{port}/people", token="pinq_x", insecure_http=True, timeout=2)
