@@ -94,7 +94,7 @@ class Provider:
         path: The folder of policies and tables.
 
     Attributes:
-        drafts: The typed values, by policy file; of the folder's own pages under no name.
+        drafts: The typed values, by policy file and page; of the folder's own pages under no name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -370,7 +370,7 @@ class Provider:
 
     def _changes(self, name: str, names: list[str]) -> None:
         """Extends, revokes, changes terms, replaces a token."""
-        draft, file = self.drafts[name], self._file(name)
+        draft, file = self.drafts[f"{name} grants"], self._file(name)
         choice("Whose", names, draft, "whose")
         fields(draft, {"more": "Epsilon more", "end": "New end\n2030-01-31"})
         limits = {"new most": "Now: most that one query may ask", "new pace": "Now: queries a minute"}
@@ -439,7 +439,7 @@ class Provider:
         with frame(f"Log of {name}", self._links(name)):
             file = await attempt(tell(), lambda: self._file(name))
             if file is not None:
-                await show_report(self.drafts[name], file, None)
+                await show_report(self.drafts[f"{name} log"], file, None)
 
 
 def _advised(error: str) -> dict[str, str]:

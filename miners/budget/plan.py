@@ -592,6 +592,20 @@ def showing(act: str, total: Epsilon) -> Way:
     return ask
 
 
+class _NotGiven(float):
+    """The epsilon of a miner that was made without one: plans read it as a number, and no fit spends it."""
+
+
+NOT_GIVEN = _NotGiven(1.0)
+
+
+def require_given(miner: object) -> None:
+    """Raises ``QueryError`` where a miner was made without an epsilon: a first grant would be spent by a default."""
+    if isinstance(getattr(miner, "epsilon", None), _NotGiven):
+        allowed = f"what this fit may cost, as in {type(miner).__name__}(epsilon=0.5)"
+        raise QueryError("is not given", parameter="epsilon", allowed=allowed)
+
+
 def begin_fit(
     miner: object,
     handle: PrivateQueryable,
@@ -620,10 +634,11 @@ def begin_fit(
         The handle to query, and a function that returns the certificate afterwards.
 
     Raises:
-        QueryError: ``reuse`` is not True or False.
+        QueryError: ``reuse`` is not True or False, or the miner was made without an epsilon.
         BudgetExceeded: Less than ``total`` remains.
     """
     require_bool("reuse", reuse)
+    require_given(miner)
     act = f"miners.{type(miner).__name__}.fit"
     named = handle.named(act if target is None else f"{act} of {target}")
     require = partial(require_budget, named, total, name=f"{type(miner).__name__}.fit")

@@ -30,6 +30,7 @@ import numpy as np
 import pandas as pd
 
 from miners.budget.plan import (
+    NOT_GIVEN,
     Bill,
     Plan,
     PlanLine,
@@ -453,7 +454,7 @@ class DPDilca(Learned):
         method: Literal["max_relevance", "max_dependency", "mean_su", "baseline"] = "max_relevance",
         k: int = 3,
         h: EpsilonLike = 0.3,
-        epsilon: EpsilonLike = 1.0,
+        epsilon: EpsilonLike = NOT_GIVEN,
         attributes: Sequence[str] | None = None,
         cuts: Mapping[str, Sequence[float] | int] | None = None,
     ) -> None:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
-from miners.budget.plan import Plan, loss_text, remember_fit, require_budget, untold, warn_before_fit
+from miners.budget.plan import Plan, loss_text, remember_fit, require_budget, require_given, untold, warn_before_fit
 from miners.estimator import FitPlan, Miner, planned, public_schema
 from miners.federated.federation import Ability, CountSource, Dropped, Federation, HolderFailed, spent_text
 from pinq.analyst.queryable import PrivateQueryable, reusing
@@ -201,6 +201,7 @@ class OwnersMiner(Miner[P], Generic[P]):
             resume = resumes(self.resume, reuse, keeps=self.strategy != "secure")
             source = self._source(handle, reuse)
             fit = self._checked(source.schema, target).among(len(source.holders), resume=resume)
+            require_given(self)
             total = fit.total
             needed = NEEDS.get(self.strategy, "choices")
             if needed is not None and needed not in source.abilities:

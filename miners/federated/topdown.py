@@ -40,6 +40,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 
 from miners.budget.plan import (
+    NOT_GIVEN,
     SMALLEST,
     PlanLine,
     Recipe,
@@ -663,7 +664,7 @@ class FederatedTopDown(OwnersTreeMiner):
     """
 
     _former = "DPTopDown"
-    epsilon: EpsilonLike = 1.0
+    epsilon: EpsilonLike = NOT_GIVEN
     strategy: StrategyName = "turns"
     criterion: str = "gini"
     max_nodes: int = 512

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_scale, spread
+from miners.budget.plan import NOT_GIVEN, PlanLine, count_scale, spread
 from miners.estimator import FitPlan, Miner
 from miners.fitted.theme import INK, shorten
 from miners.linear.moments import ROOT, Coordinates, Norm, noise_edge, product_line, scale_line
@@ -223,7 +223,7 @@ class LinearFit(FitPlan["PrivateQueryable"], Generic[M]):
 class LinearMiner(Miner[LinearFit[Any]]):
     """A linear model."""
 
-    epsilon: EpsilonLike = 1.0
+    epsilon: EpsilonLike = NOT_GIVEN
     attributes: Sequence[str] | None = None
 
     @property

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_line, count_scale, rows_text, tell
+from miners.budget.plan import NOT_GIVEN, PlanLine, count_line, count_scale, rows_text, tell
 from miners.estimator import Classifier, FitPlan, Fitted, Miner, Regressor, require_varied
 from miners.growth.candidates import attribute_cells, attribute_names, attribute_pairs
 from miners.scorecards import view
@@ -206,7 +206,7 @@ class CardFit(FitPlan[Any]):
 class CardParameters:
     """The parameters of every scorecard; ``Scorecard`` says what each is."""
 
-    epsilon: EpsilonLike = 1.0
+    epsilon: EpsilonLike = NOT_GIVEN
     steps: int | None = None
     attributes: Sequence[str] | None = None
     cuts: Mapping[str, Sequence[float] | int] | None = None

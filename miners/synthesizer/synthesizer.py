@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from miners.budget.plan import (
+    NOT_GIVEN,
     Bill,
     Plan,
     begin_fit,
@@ -88,7 +89,7 @@ class Synthesizer(Learned):
         ['education', 'sex', 'income']
     """
 
-    epsilon: EpsilonLike = 1.0
+    epsilon: EpsilonLike = NOT_GIVEN
     columns: Sequence[str] | None = None
     cuts: Mapping[str, Sequence[float] | int] | None = None
     random_state: int | None = None

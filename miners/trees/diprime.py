@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from miners.budget.plan import Step, StepName, StepQuery
+from miners.budget.plan import NOT_GIVEN, Step, StepName, StepQuery
 from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, require_word
 from miners.fitted.node import Node, Split
 from miners.growth.candidates import (
@@ -134,7 +134,7 @@ class DiPriMeFit(ForestFit):
 class DiPriMe(ForestMiner):
     """The common code of the four estimators: checks, and defaults from public facts."""
 
-    epsilon: EpsilonLike = 1.0
+    epsilon: EpsilonLike = NOT_GIVEN
     max_depth: int | None = None
     max_features: int | None = None
     rho: float | None = None

@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from miners.budget.plan import Recipe, StepName, StepQuery, count_scale, lost_votes, spread
+from miners.budget.plan import NOT_GIVEN, Recipe, StepName, StepQuery, count_scale, lost_votes, spread
 from miners.estimator import Classifier, ForestFaces, Regressor, require_word
 from miners.fitted.node import Split
 from miners.growth.candidates import MAX_BINS, CutsByColumn, attribute_names, families, multiway_splits, random_split
@@ -282,7 +282,7 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
         (5,)
     """
 
-    epsilon: EpsilonLike = 1.0
+    epsilon: EpsilonLike = NOT_GIVEN
     n_estimators: int = 10
     max_depth: int = 5
     max_features: int | None = None
@@ -348,7 +348,7 @@ class RandomFit(ForestFit):
 class RandomForest(ForestMiner):
     """The common code of classifier and regressor."""
 
-    epsilon: EpsilonLike = 1.0
+    epsilon: EpsilonLike = NOT_GIVEN
     n_estimators: int = 10
     max_depth: int = 5
     rows: Rows = "shards"

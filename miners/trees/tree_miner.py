@@ -30,6 +30,7 @@ import numpy as np
 
 from miners.budget.plan import (
     DESCRIBING,
+    NOT_GIVEN,
     Plan,
     PlanLine,
     Step,
@@ -403,7 +404,7 @@ class GreedyFit(TreeFit["GreedyTree", GreedyStrategy]):
 class GreedyTree(Classifier, TreeFaces, TreeMiner):
     """A tree grown level by level on a private handle, each node split where it seems best."""
 
-    epsilon: EpsilonLike = 1.0
+    epsilon: EpsilonLike = NOT_GIVEN
     max_depth: int | None = None
     criterion: str = "gini"
     variant: Variant = "best"

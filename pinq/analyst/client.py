@@ -189,6 +189,9 @@ def connect(
         Unavailable: No server answers there, its certificate is not trusted, or it speaks another
             version.
     """
+    # Imported before anything is asked: Ctrl-C in a first fit would leave it half imported, for all later ones too.
+    import pandas  # noqa: F401
+
     if not is_number(timeout, 1e-9, 10**6):
         raise QueryError(f"is {timeout!r}", parameter="timeout", allowed="a number of seconds greater than 0")
     root, dataset, context = _split(url, verify, insecure_http)

@@ -9,10 +9,12 @@ reveals nothing about rows.
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pinq.errors import QueryError
+from pinq.errors import PinqError, QueryError
+from pinq.language.queries import Budget
 from pinq.public.checks import closest
 from pinq.public.schema import Schema
 
@@ -23,6 +25,21 @@ class Lesson(QueryError, AttributeError, TypeError):
     Also an ``AttributeError`` and a ``TypeError``, so that ``hasattr`` and ``len`` mean what they
     mean elsewhere.
     """
+
+    _budget: Callable[[], Budget] | None = None
+
+    def within(self, budget: Callable[[], Budget]) -> Lesson:
+        """Returns the lesson whose text suggests no more than what remains, looked up once it is read."""
+        self._budget = budget
+        return self
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        try:
+            left = 0.0 if self._budget is None else float(self._budget().remaining)
+        except PinqError:
+            return text
+        return re.sub(r"epsilon=([0-9.]+)", lambda said: f"epsilon={min(float(said[1]), left or 1):g}", text)
 
 
 @dataclass(frozen=True)
@@ -144,7 +161,7 @@ def _condition(schema: Schema, column: str) -> str:
     return f"{column}={wanted!r}" if plain else f"**{{{column!r}: {wanted!r}}}"
 
 
-def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, known: Iterable[str]) -> AttributeError:
+def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, known: Iterable[str]) -> Lesson:
     """Returns the error for an attribute that a handle does not have.
 
     Args:
@@ -163,7 +180,7 @@ def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, known: Iterable
     return Lesson(f"{has_none}{closest(name, known)}; it has {', '.join(sorted(known))}.")
 
 
-def lesson_of_columns(schema: Schema, item: object) -> QueryError:
+def lesson_of_columns(schema: Schema, item: object) -> Lesson:
     """Returns the error for ``h["age"]`` and what else is put in brackets."""
     if isinstance(item, str):
         schema.column(item)  # an unknown one is said first
@@ -176,9 +193,18 @@ def lesson_of_columns(schema: Schema, item: object) -> QueryError:
     return _lesson("A handle shows no rows. To keep some write", _code(schema, LESSONS["where"], False))
 
 
-def lesson_of_length() -> QueryError:
+def lesson_of_length() -> Lesson:
     """Returns the error for ``len(h)``."""
     return _lesson("A handle does not say how many rows there are. To count them write", "h.noisy_count(epsilon=0.1)")
+
+
+def lesson_of_arrays() -> QueryError:
+    """Returns the error for ``np.mean(h)``, ``pd.DataFrame(h)``, and a handle where scikit-learn takes rows."""
+    return QueryError(
+        "A handle is no array, for nobody gets its rows. Ask it: h.noisy_avg(column, epsilon=...), or "
+        "miners.tables.summary(h, epsilon=...). A miner learns from it by fit(h, target); pipelines and searches of "
+        "scikit-learn take public rows, in miners.PublicRows."
+    )
 
 
 def _lesson(wish: str, code: str) -> Lesson:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
-from pinq.analyst.lessons import lesson_of_columns, lesson_of_length, lesson_of_name
+from pinq.analyst.lessons import lesson_of_arrays, lesson_of_columns, lesson_of_length, lesson_of_name
 from pinq.analyst.session import Named, Session, Through, Way
 from pinq.errors import InternalError, PinqError, QueryError, unspent
 from pinq.language.derivatives import RowFunction
@@ -83,7 +83,8 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
             known = [known for known in dir(self) if not known.startswith("_")]
             if name in known:  # a property that failed inside: Python comes here for that too
                 return object.__getattribute__(self, name)  # raises the true error
-            raise lesson_of_name(self.schema, name, of_parts=self._parts.shape != (), known=known)
+            lesson = lesson_of_name(self.schema, name, of_parts=self._parts.shape != (), known=known)
+            raise lesson.within(self._session.budget)
 
     @property
     def schema(self) -> Schema:
@@ -456,11 +457,22 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
 
     def __getitem__(self, item: object) -> NoReturn:
         """Raises a ``QueryError`` that shows what to write instead; so does ``for row in h``."""
-        raise lesson_of_columns(self.schema, item)
+        raise lesson_of_columns(self.schema, item).within(self._session.budget)
 
     def __len__(self) -> int:
         """Raises a ``QueryError`` that shows what to write instead."""
-        raise lesson_of_length()
+        raise lesson_of_length().within(self._session.budget)
+
+    def __iter__(self) -> NoReturn:
+        """Raises a ``QueryError`` that shows what to write instead."""
+        raise lesson_of_columns(self.schema, None).within(self._session.budget)
+
+    def __contains__(self, _: object) -> NoReturn:
+        """Raises a ``QueryError`` that shows what to write instead."""
+        raise lesson_of_columns(self.schema, None).within(self._session.budget)
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        raise lesson_of_arrays()
 
     def __bool__(self) -> bool:
         return True

@@ -59,6 +59,10 @@ Target = Annotated[str | None, option("--target", metavar="COLUMN", help="For ch
 Verify = Annotated[
     Path | None, option("--verify", metavar="FILE", help="For a URL: the provider's own certificate authority.")
 ]
+TokenFile = Annotated[
+    Path | None,
+    option("--token-file", metavar="FILE", help="For a URL: the file with the token, of mode 0600; else PINQ_TOKEN."),
+]
 InsecureHttp = Annotated[bool, flag("--insecure-http", help="For a URL: plain HTTP, on this machine only.")]
 PreviewOnly = Annotated[bool, flag("--preview", help="Only show the cost and the error. Free.")]
 
@@ -77,6 +81,7 @@ def query(
     score: Score = None,
     target: Target = None,
     verify: Verify = None,
+    token_file: TokenFile = None,
     insecure_http: InsecureHttp = False,
     preview: PreviewOnly = False,
     as_json: AsJson = False,
@@ -93,7 +98,7 @@ def query(
     income --analyst ana --epsilon 0.1[/cyan]
     """
     asked_score = _score(verb, column, candidate, score, target)
-    handle = opened(dataset, analyst, verify, insecure_http)
+    handle = opened(dataset, analyst, verify, insecure_http, token_file)
     schema = handle.schema
     parts = handle.partition(*(spec(text, schema) for text in partition)) if partition else None
     asked = handle if parts is None else parts
@@ -117,18 +122,22 @@ def query(
     _print_answer(answer, parts, handle, error, as_json)
 
 
-def opened(dataset: str, analyst: str | None, verify: Path | None, insecure_http: bool) -> PrivateQueryable:
+def opened(
+    dataset: str, analyst: str | None, verify: Path | None, insecure_http: bool, token_file: Path | None
+) -> PrivateQueryable:
     """Opens a policy's dataset in this process, or a server's at a URL."""
     if "://" in dataset:
         from pinq.analyst.client import connect
 
         if analyst is not None:
             raise typer.BadParameter("--analyst is for a policy file; at a URL the token (PINQ_TOKEN) says who asks")
-        return connect(dataset, verify=verify or True, insecure_http=insecure_http)
+        return connect(dataset, token=token_file, verify=verify or True, insecure_http=insecure_http)
     from pinq.provider.local import open as open_handle
 
     if analyst is None:
         raise typer.BadParameter("--analyst is needed with a policy file")
+    if token_file is not None:
+        raise typer.BadParameter("--token-file is for a URL; a policy file needs no token")
     return open_handle(dataset, analyst=analyst)
 
 
@@ -319,6 +328,7 @@ def table(
     plan: Plan = False,
     picture: Picture = None,
     verify: Verify = None,
+    token_file: TokenFile = None,
     insecure_http: InsecureHttp = False,
     as_json: AsJson = False,
 ) -> None:
@@ -339,7 +349,7 @@ def table(
         raise typer.BadParameter(f"`{kind}` needs one COLUMN")
     if picture is not None:
         _require_drawable(picture)
-    handle = opened(dataset, analyst, verify, insecure_http)
+    handle = opened(dataset, analyst, verify, insecure_http, token_file)
     asked = _columns(kind, columns, handle)
     if by:
         own["by"] = [spec(text, handle.schema) for text in by]
@@ -412,6 +422,7 @@ def sql(
     level: Level = 0.95,
     reuse: Reuse = False,
     verify: Verify = None,
+    token_file: TokenFile = None,
     insecure_http: InsecureHttp = False,
     as_json: AsJson = False,
 ) -> None:
@@ -421,7 +432,7 @@ def sql(
 
     [cyan]pinq sql p.yaml "SELECT sex, AVG(age), COUNT(*) FROM adult GROUP BY sex" --analyst ana --epsilon 0.1[/cyan]
     """
-    handle = opened(dataset, analyst, verify, insecure_http)
+    handle = opened(dataset, analyst, verify, insecure_http, token_file)
     made = room_of_miners("fronts.sql").sql(handle, query, epsilon=epsilon, level=level, reuse=reuse)
     if hasattr(made, "frame"):
         _print_made(made, handle, as_json)
@@ -447,6 +458,7 @@ def mcp(
     ] = None,
     level: Level = 0.95,
     verify: Verify = None,
+    token_file: TokenFile = None,
     insecure_http: InsecureHttp = False,
 ) -> None:
     """Let an agent query: an MCP server with prices, SQL, tables, budget and history as tools.
@@ -457,5 +469,5 @@ def mcp(
     """
     served = room_of_miners("fronts.mcp_server")
     agents = room_of_miners("fronts.agents")
-    with opened(dataset, analyst, verify, insecure_http) as handle:
+    with opened(dataset, analyst, verify, insecure_http, token_file) as handle:
         served.serve(agents.Agent(handle, per_call=per_call, per_session=per_session, level=level), http)

@@ -32,8 +32,8 @@ import numpy as np
 from pydantic import ConfigDict
 
 from pinq.errors import QueryError
-from pinq.public.checks import Shown, TupleOf, closest, is_whole, require_kind, text_of, whole_number
-from pinq.public.columns import CutPoint, Value
+from pinq.public.checks import Shown, TupleOf, closest, is_number, is_whole, require_kind, text_of, whole_number
+from pinq.public.columns import CutPoint, Value, number_of_text
 from pinq.public.dates import PERIODS, WEEKDAYS, Period, moment_text
 from pinq.public.schema import Numeric, Schema
 
@@ -188,7 +188,7 @@ class Axis:
         return f"{name} = {label}"
 
     def find(self, label: object) -> int:
-        """Finds the part with this label, or of this number where no label is a whole number.
+        """Finds the part with this label, or of this number where no label is a number or spells one.
 
         Raises ``QueryError`` if there is none.
         """
@@ -198,9 +198,13 @@ class Axis:
         for part, known in enumerate(self.labels):
             if type(known) is type(wanted) and known == wanted:
                 return part
+        # Texts that spell numbers, such as 1.0 and 2.0, are found by the number; a position could be meant too.
+        spelled = [number_of_text(known) if isinstance(known, str) else math.nan for known in self.labels]
+        if is_number(wanted, -(2.0**53), 2.0**53) and spelled.count(float(wanted)) == 1:
+            return spelled.index(float(wanted))
         # A bool is an int to Python: where True and False are the labels, 0 and 1 are no numbers of
         # parts.
-        numbered = not any(isinstance(known, int) for known in self.labels)
+        numbered = all(map(math.isnan, spelled)) and not any(isinstance(known, int) for known in self.labels)
         if numbered and type(wanted) is int and 0 <= wanted < self.size:
             return wanted
         listed = ", ".join(repr(known) for known in self.labels[:12]) + (", ..." if self.size > 12 else "")

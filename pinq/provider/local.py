@@ -90,6 +90,8 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
         NotAuthorised: No valid grant.
         LedgerError: A ledger that cannot be trusted.
     """
+    import pandas  # noqa: F401 - before anything is asked, as in ``pinq.connect``
+
     require_name(analyst)
     loaded = load_policy(policy)
     ledger = open_ledger(loaded, provider=False)

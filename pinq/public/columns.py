@@ -20,6 +20,7 @@ import math
 import pickle
 import re
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -43,7 +44,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from pinq.errors import QueryError
-from pinq.public.checks import Shown, closest, many, require_text, text_of, text_of_any
+from pinq.public.checks import Shown, closest, is_number, many, require_text, text_of, text_of_any
 
 # Bounds and steps lie within 1e-100 and 1e100 in size, so that a noisy answer is a double whatever
 # the noise: noise is at most 2^64 units, and a scale at most 1e35 of them.
@@ -354,6 +355,20 @@ class Categorical(_Column):
         """Each value's text form and its code."""
         return {text_of(value): code for code, value in enumerate(self.values)}
 
+    @cached_property
+    def numbers(self) -> dict[float, int]:
+        """Each number that exactly one value spells as a text, and that value's code: 1 of the text ``1.0``."""
+        spelled = [(number_of_text(text), code) for text, code in self.texts.items()]
+        many = Counter(number for number, _ in spelled)
+        return {number: code for number, code in spelled if math.isfinite(number) and many[number] == 1}
+
+    def find(self, value: object) -> int | None:
+        """The code of a value, or of the text that spells a number; None where it is not declared."""
+        for text in (text_of(value), text_of_any(value)):
+            if text in self.texts:
+                return self.texts[text]
+        return self.numbers.get(float(value)) if is_number(value, -(2.0**53), 2.0**53) else None
+
     @property
     def labels(self) -> tuple[Value | None, ...]:
         """The value of each code; None for a missing one."""
@@ -386,7 +401,7 @@ class Categorical(_Column):
         """The code of one value. Raises ``QueryError`` if it is not declared."""
         if value is None and self.nullable:
             return self.cells
-        code = None if value is None else self.texts.get(text_of(value))
+        code = None if value is None else self.find(value)
         if code is None:
             listed = ", ".join(repr(v) for v in self.labels[:12]) + (", ..." if self.codes > 12 else "")
             raise QueryError(
@@ -409,10 +424,10 @@ class Categorical(_Column):
         # missing value behind them, 1, 0 and 2, give 1, 0, 2 and 1.
         numbers, distinct = pd.factorize(pd.Series(values).astype(object), use_na_sentinel=True)
         missing = self.cells if self.nullable else -1
-        table = [
-            missing if text in self.missing_texts else self.texts.get(text, self.other_code)
-            for text in map(text_of_any, distinct)
-        ]
+        table = []
+        for value in distinct:
+            code = missing if text_of_any(value) in self.missing_texts else self.find(value)
+            table.append(self.other_code if code is None else code)
         # A missing value has the number -1: the last code.
         return np.array([*table, missing], dtype=np.int64)[numbers]
 

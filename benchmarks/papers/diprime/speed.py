@@ -42,7 +42,7 @@ def main() -> None:
     classes = encode(schema, target, rows)
     seconds: dict[str, float] = {}
     with pinq.simulate(schema, data=rows, epsilon=1000) as handle:
-        DPExtraTrees(n_estimators=2, max_depth=1).fit(handle, target)  # rows get their coins once
+        DPExtraTrees(epsilon=1, n_estimators=2, max_depth=1).fit(handle, target)  # rows get their coins once
         for name, miner in _forests().items():
             seconds[name] = quickest(partial(miner.fit, handle, target), REPEATS)
     seconds["scikit-learn's extra trees, not private, one process"] = quickest(

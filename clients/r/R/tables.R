@@ -74,7 +74,7 @@ quantiles <- function(x, column, shares = c(0.25, 0.5, 0.75), epsilon, reuse = F
   if (!is.null(declared$values)) refuse("`", column, "` is categorical; it has no quantiles.")
   if (!is.numeric(shares) || !all(shares > 0 & shares < 1)) refuse("`shares` must be between 0 and 1.")
   grid <- grid_of(declared)
-  halved <- as.numeric(loss(epsilon)) / 2
+  halved <- divided(x, epsilon, c(1, 1), reuse)[1]
   # Bins of whole cells, then cells of the bins in which the first counts see a quantile.
   coarse <- unique(round(seq(0, grid$cells, length.out = min(BINS, grid$cells) + 1)))
   counts <- counted(x, declared, column, coarse, halved, reuse)
@@ -149,6 +149,18 @@ even_cuts <- function(declared, column, bins) {
   cuts(column, if (is_dated(declared)) number_text(declared, points) else points)
 }
 
+# Parts of epsilon by weight, in whole billionths, so that their sum is never more. What the budget does not
+# cover is refused before the first of them is spent.
+divided <- function(x, epsilon, weights, reuse) {
+  left <- if (isTRUE(reuse)) 0 else preview(x, "noisy_count", epsilon = epsilon)$remaining
+  if (left < 0) {
+    asked <- as.numeric(loss(epsilon))
+    text <- paste0("This would cost epsilon ", asked, ", ", format(-left), " more than what remains. Nothing was spent.")
+    stop(condition("budget", text, list(asked = asked, remaining = asked + left)))
+  }
+  floor(round(as.numeric(loss(epsilon)) * 1e9) * weights / sum(weights)) / 1e9
+}
+
 axis_of <- function(x) if (inherits(x, "pinq_spec")) x else values(name_of(x))
 
 #' @rdname tables
@@ -159,7 +171,10 @@ summary.pinq_part <- function(object, ..., epsilon, reuse = FALSE, level = 0.95)
   declared <- session_of(object)$columns
   if (is.null(columns)) columns <- names(declared)
   numeric <- vapply(columns, function(name) is.null(column_of(session_of(object), name)$values), NA)
-  share <- as.numeric(loss(epsilon)) / (1 + sum(ifelse(numeric, 8, 4)))
+  weights <- c(1, unlist(lapply(numeric, function(number) if (number) c(3, 5) else 4)))
+  shares <- divided(object, epsilon, weights, reuse)
+  spent <- 1
+  part <- function() shares[spent <<- spent + 1]
   row <- function(column, statistic, of, answer) {
     of <- if (is.null(of)) NA else as.character(of)
     shown <- function(number) if (inherits(number, "Date")) format(number) else format(number, digits = 6, trim = TRUE)
@@ -170,16 +185,16 @@ summary.pinq_part <- function(object, ..., epsilon, reuse = FALSE, level = 0.95)
   }
   described <- lapply(columns, function(name) {
     if (!is.null(declared[[name]]$values)) {
-      counts <- noisy_count(partition(object, values(name)), 4 * share, reuse, level)
+      counts <- noisy_count(partition(object, values(name)), part(), reuse, level)
       return(row(name, "count", counts[[name]], counts))
     }
     rbind(
-      row(name, "mean", NULL, noisy_avg(object, name, 3 * share, reuse, level)),
-      { found <- quantiles(object, name, epsilon = 5 * share, reuse = reuse, level = level)
+      row(name, "mean", NULL, noisy_avg(object, name, part(), reuse, level)),
+      { found <- quantiles(object, name, epsilon = part(), reuse = reuse, level = level)
         row(name, found$statistic, NULL, found) }
     )
   })
-  all_rows <- row(NA, "rows", NULL, noisy_count(object, share, reuse, level))
+  all_rows <- row(NA, "rows", NULL, noisy_count(object, shares[1], reuse, level))
   structure(do.call(rbind, c(list(all_rows), described)), epsilon = epsilon, class = c("pinq_answer", "data.frame"))
 }
 

@@ -78,6 +78,20 @@ test_that("quantiles and summaries find what is there", {
   expect_lt(abs(as.numeric(described$value[2]) - 49.5), 4)
 })
 
+test_that("a table that the budget does not cover spends nothing, and no table spends more than it was given", {
+  left <- budget(people)
+  for (asked in list(
+    function(epsilon) summary(people, "age", "job", epsilon = epsilon),
+    function(epsilon) quantiles(people, "age", 0.5, epsilon = epsilon)
+  )) {
+    expect_error(asked(left$remaining + 0.001), class = "BudgetExceeded")
+    expect_equal(budget(people)$spent, left$spent)
+  }
+  summary(people, "age", "job", epsilon = 0.4)
+  spent <- budget(people)$spent - left$spent
+  expect_true(spent <= 0.4 + 1e-12 && spent > 0.399999)
+})
+
 test_that("an interval of a quantile holds it as often as its level says", {
   truth <- c(30, 0, 20, 50, 0, 40, 60)
   set.seed(7)
