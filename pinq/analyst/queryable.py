@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The analyst's handles: five query methods on one part (``PrivateQueryable``) or many (``Parts``).
+"""The analyst's handles: five verbs on one part (``PrivateQueryable``) or many (``Parts``).
 
 It holds no data and no secrets. Every call is one request, one pass and one charge, over however
 many parts. ``Verbs`` has the four verbs and the preview that one part and many share; the fifth

@@ -100,7 +100,7 @@ class SummedCells:
 
     def _add(self, cell: np.ndarray | None, words: np.ndarray) -> None:
         if cell is not None and not self._carries:
-            for number, own in self._packing.apart(words):
+            for number, own in self._packing.numbers_of_words(words):
                 np.add.at(self._sums[number], cell, own)
             return
         if self._rows + words.shape[1] > self._packing.rows:
@@ -115,7 +115,7 @@ class SummedCells:
     def _carry(self) -> None:
         if not self._rows:
             return
-        for number, own in self._packing.apart(self._words):
+        for number, own in self._packing.numbers_of_words(self._words):
             self._sums[number] += own
         self._words.fill(0)
         self._rows = 0

@@ -214,7 +214,7 @@ class Rows:
     def measured(self, measure: RowMeasure | None) -> Rows:
         """The rows that count for a measure."""
         rows = Rows(self.block, self.picked, self.node, self.nodes, self.tables, measure)
-        kept = None if measure is None else measure.kept(rows.places)
+        kept = None if measure is None else measure.counted_rows(rows.places)
         return rows if kept is None else rows.take(np.flatnonzero(kept))
 
 

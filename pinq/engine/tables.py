@@ -75,7 +75,7 @@ class MomentsOfRows(RowMeasure):
         largest = [1, most, *(squares if moments.squares else ())]
         self.width, self.packing = len(largest), Packing.of([(0, number) for number in largest])
 
-    def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
+    def counted_rows(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
         return None if self._null is None else places(self._axis) != self._null
 
     def words(self, cells: Sequence[np.ndarray]) -> np.ndarray:

@@ -58,10 +58,10 @@ class Field:
     signed: bool
 
     @classmethod
-    def of(cls, number: int, least: int, most: int, rows: int) -> Field:
-        """Room for a number from ``least`` to ``most``, added up of so many rows."""
+    def of(cls, number: int, least: int, largest: int, rows: int) -> Field:
+        """Room for a number from ``least`` to ``largest``, added up of so many rows."""
         signed = least < 0
-        return cls(number, (max(-least, most) * rows).bit_length() + signed, signed)
+        return cls(number, (max(-least, largest) * rows).bit_length() + signed, signed)
 
 
 @dataclass(frozen=True)
@@ -124,11 +124,11 @@ class Packing:
     def unpacked(self, words: np.ndarray) -> np.ndarray:
         """The numbers in words, or in sums of at most ``rows`` words; inverse to ``packed``."""
         numbers = np.empty((self.numbers, *words.shape[1:]), dtype=np.int64)
-        for number, own in self.apart(words):
+        for number, own in self.numbers_of_words(words):
             numbers[number] = own
         return numbers
 
-    def apart(self, words: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    def numbers_of_words(self, words: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Yields each number's position and what ``unpacked`` has there."""
         for word, fields in zip(words, self.fields, strict=True):
             # In 8 bits beside 2, 255 may mean -1: 2 * 256 - 1 is 511, of which the low bits are 255
@@ -197,7 +197,7 @@ class RowMeasure(ABC):
         """The same, read in a row's cells of these joint tables where those suffice."""
         return self
 
-    def kept(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
+    def counted_rows(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
         """The rows that count, shape (rows,), from their places along an axis; None for all."""
         return None
 
@@ -597,8 +597,8 @@ class Softmax(Derivatives):
         scores = RowScores.bind(self.scores, schema)
         target = bind(Values(self.target), schema).axes[0]
         # Without second derivatives no vector is longer than 2: more would only be more noise.
-        most = self.limit if self.hessian else min(self.limit, 2.0)
-        return SoftmaxVectors(scores, target, self.hessian, int(most * UNIT))
+        largest = self.limit if self.hessian else min(self.limit, 2.0)
+        return SoftmaxVectors(scores, target, self.hessian, int(largest * UNIT))
 
     def gradients(self, sums: np.ndarray) -> np.ndarray:
         """The first entry of each class."""
@@ -680,9 +680,9 @@ LOSSES: Mapping[str, type[AnyDerivatives]] = {kind.kind: kind for kind in get_ar
 """The one catalogue of losses, by kind."""
 
 
-def _limit(limit: float, most: float) -> float:
-    """Raises ``QueryError`` unless a norm's limit is above 0 and at most so large."""
-    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 1 / POINTS <= limit <= most:
-        allowed = f"a number from {1 / POINTS:.4f} to {most:,.10g}"
+def _limit(limit: float, largest: float) -> float:
+    """Raises ``QueryError`` unless a norm's limit is above 0 and at largest so large."""
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 1 / POINTS <= limit <= largest:
+        allowed = f"a number from {1 / POINTS:.4f} to {largest:,.10g}"
         raise QueryError(f"is {limit!r}", parameter="limit", allowed=allowed)
     return float(limit)

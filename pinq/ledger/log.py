@@ -313,14 +313,14 @@ class Log:
             rows = list(self.database.answers(by_number))
         return {by_number[seq]: self._intact(seq, json.loads(body)["payload"], payload) for seq, body, payload in rows}
 
-    def lines(self, analyst: str, start: int = 0, most: int = 1000) -> list[LogLine]:
+    def lines(self, analyst: str, start: int = 0, limit: int = 1000) -> list[LogLine]:
         """Reads some of an analyst's charges and refusals, oldest first; ``LedgerError`` where one is gone.
 
         The first ``start`` lines are left out. A line keeps its number for ever. The state has each
         line's event number and the total after it, so the time depends only on the lines that are
         read, not on the lines before them.
         """
-        numbers, totals = self._numbered(analyst, start, most)
+        numbers, totals = self._numbered(analyst, start, limit)
         with self._reading():
             rows = self.database.numbered(numbers)
         events = [self.event(row) for row in rows]
@@ -334,14 +334,14 @@ class Log:
             for event, total, answer in zip(events, totals, answers, strict=True)
         ]
 
-    def lengths(self, analyst: str, start: int, most: int) -> list[int]:
+    def lengths(self, analyst: str, start: int, limit: int) -> list[int]:
         """Returns the lengths of an analyst's lines in the log, in characters, without reading them."""
-        numbers, _ = self._numbered(analyst, start, most)
+        numbers, _ = self._numbered(analyst, start, limit)
         with self._reading():
             length = self.database.lengths(numbers)
         return [length.get(number, 0) for number in numbers]
 
-    def _numbered(self, analyst: str, start: int, most: int) -> tuple[list[int], list[int]]:
+    def _numbered(self, analyst: str, start: int, limit: int) -> tuple[list[int], list[int]]:
         """Takes numbers of events from the state while others wait; the events never change, so they are read later.
 
         Returns:
@@ -349,7 +349,7 @@ class Log:
         """
         # Lines 200 to 299 of a million: two slices of a hundred numbers are copied while others wait;
         # the hundred events behind them are read afterwards.
-        wanted = slice(start, start + most)
+        wanted = slice(start, start + limit)
 
         def numbered(log: Log) -> tuple[list[int], list[int]]:
             account = log.state.accounts.get(analyst) or Account(analyst, log.state.together)

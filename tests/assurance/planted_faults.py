@@ -456,8 +456,8 @@ FAULTS = (
     Fault(
         "gradients alone pay for second derivatives",
         "pinq/language/derivatives.py",
-        "most = self.limit if self.hessian else min(self.limit, 2.0)",
-        "most = self.limit",
+        "largest = self.limit if self.hessian else min(self.limit, 2.0)",
+        "largest = self.limit",
         ("tests/unit/public/test_derivatives.py",),
     ),
     Fault(
