@@ -274,12 +274,20 @@ class Purchase:
             yield count_line(schema, asked, CHECKED * largest, self.checks * CHECKED, self.checks)
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns the warning that noise hides the tables of so many rows; None for as many as the schema allows."""
+        """Returns warnings: noise hides so many rows, None for as many as the schema allows; dates have no order."""
         noise, cells = self.usual, max(self.sizes)
         expected = self.schema.max_rows if rows is None else rows
+        names = [name for spec in self.specs for name in spec.columns()]
+        dates = [name for name in names if name in self.schema.numeric_columns and self.schema.numeric(name).unit]
+        order = (
+            f"synthetic `{'`, `'.join(dates)}` are drawn within cells, so a date that always follows another can lie "
+            "before it; let the policy derive the time between them, and add it to the first."
+        )
+        told = (order,) if len(dates) > 1 else ()
         if noise * cells <= expected:
-            return ()
+            return told
         return (
+            *told,
             f"noise of {rows_text(noise)} rows in each of {cells:,} cells hides a table of {expected:,} rows; take "
             "fewer `columns` or a larger `epsilon`.",
         )

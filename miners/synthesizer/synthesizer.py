@@ -139,7 +139,7 @@ class Synthesizer(Learned):
             asked, certificate = begin_fit(self, handle, target, purchase.needed, warnings, reuse=reuse, before=before)
         with Bill(handle) as bill:
             model = Fitting(purchase, asked, np.random.default_rng(self.random_state)).learned()
-        tell(() if warnings else purchase.warnings(model.rows))
+        tell(told for told in purchase.warnings(model.rows) if told not in warnings)
         remember_fit(self, handle, certificate())
         return self._fitted(model, bill.total)
 

@@ -107,6 +107,16 @@ def nearest_nonnegative(values: np.ndarray) -> np.ndarray:
     return np.maximum(flat - lowered, 0.0).reshape(values.shape)
 
 
+def whole_counts(values: np.ndarray) -> np.ndarray:
+    """Rounds numbers of at least 0 to whole ones of the same total, those with the largest fractions upward."""
+    # Of 1.6, 2.7 and 0.7, total 5: 1, 2 and 0, and the two that are missing go to the second and the third.
+    flat = values.reshape(-1)
+    rounded = np.floor(flat + 1e-9)
+    upward = max(0, round(float(flat.sum() - rounded.sum())))
+    rounded[np.argsort(rounded - flat, kind="stable")[:upward]] += 1
+    return rounded.reshape(values.shape)
+
+
 def _spread(margin: np.ndarray, kept: Kept, shape: tuple[int, ...]) -> np.ndarray:
     """Returns a margin with the axes that it sums over, alike along them."""
     own = [length if axis in kept else 1 for axis, length in enumerate(shape)]
@@ -119,8 +129,8 @@ def _cells_summed(kept: Kept, shape: tuple[int, ...]) -> int:
 
 
 NONNEGATIVE = (
-    "cells were moved to the nearest table without negative numbers that has the same total; "
-    "small cells are too large on average, and their intervals are those of the noisy counts, cut at 0"
+    "cells were moved to the nearest whole table without negative numbers that has the same total; small cells are too "
+    "large on average, and their intervals are those of the noisy counts, or of 0 where these are negative, cut at 0"
 )
 
 
@@ -164,15 +174,16 @@ class CountCells:
 
         Args:
             values: The counts.
-            cut: Whether the intervals end at 0, as all counts do.
+            cut: Whether the intervals end at 0, as all counts do; that of a negative count is the one of 0.
         """
         values = values.reshape(self.values.shape)
-        ends = (np.maximum(self.low, 0), np.maximum(self.high, 0)) if cut else (self.low, self.high)
+        half = (self.high - self.low) / 2
+        ends = (np.maximum(self.low, 0), np.maximum(self.high, half)) if cut else (self.low, self.high)
         return CountCells(values, np.minimum(ends[0], values), np.maximum(ends[1], values), self.scale)
 
     def nonnegative(self) -> CountCells:
         """Moves counts to the nearest table of the same total without negative numbers."""
-        return self.moved(nearest_nonnegative(self.values), cut=True)
+        return self.moved(whole_counts(nearest_nonnegative(self.values)), cut=True)
 
     def margin(self, kept: Kept, exact: np.ndarray, level: float) -> CountCells:
         """Sums cells; intervals are those of sums of the noises in ``exact``, the queried counts."""
@@ -253,7 +264,7 @@ class CrossTable:
         tables = {kept: margin.values for kept, margin in answered.items()}
         if self.consistent:
             cells = agreeing(tables)
-            cells = nearest_nonnegative(cells) if self.nonnegative else cells
+            cells = whole_counts(nearest_nonnegative(cells)) if self.nonnegative else cells
             return {kept: own.moved(summed(cells, kept), cut=self.nonnegative) for kept, own in answered.items()}
         moved = {kept: own.nonnegative() if self.nonnegative else own for kept, own in answered.items()}
         if self.margins is True:

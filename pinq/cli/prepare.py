@@ -86,6 +86,10 @@ Dates = Annotated[
         panel=_PANEL,
     ),
 ]
+Century = Annotated[
+    int | None,
+    option("--century", metavar="YEAR", help="The earliest year that %y in --dates means, as 1930.", panel=_PANEL),
+]
 Sheet = Annotated[
     str | None, option("--sheet", metavar="NAME", help="The sheet of a workbook with several.", panel=_PANEL)
 ]
@@ -181,6 +185,7 @@ def init(
     encoding: Encoding = None,
     header: Header = None,
     dates: Dates = None,
+    century: Century = None,
     sheet: Sheet = None,
     skip: Skip = None,
     max_unreadable: MaxUnreadable = None,
@@ -216,6 +221,7 @@ def init(
         encoding=encoding,
         header=header,
         dates=dates,
+        century=century,
         sheet=sheet,
         skip=skip,
         max_unreadable=max_unreadable,

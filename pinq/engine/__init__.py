@@ -14,7 +14,7 @@ from pinq.engine.counting import count, count_request
 from pinq.engine.delimited import Lines
 from pinq.engine.encoding import EncodingReport, encode
 from pinq.engine.opening import open_engine
-from pinq.engine.profile import ColumnProfile, count_rows, date_range, group_sizes, profile
+from pinq.engine.profile import ColumnProfile, count_rows, date_range, group_sizes, profile, times_of_day
 from pinq.engine.sources import RawTable, read_columns, require_readable
 from pinq.engine.spark import SparkEngine
 from pinq.engine.tables import Engine, Listed, Measure, Moments, Sparse, TableRequest
@@ -45,4 +45,5 @@ __all__ = [
     "profile",
     "read_columns",
     "require_readable",
+    "times_of_day",
 ]

@@ -88,11 +88,13 @@ class Lines:
         total: Lines that are not empty, without headers.
         unreadable: The number of lines that could not be read, by reason.
         examples: For each reason, where one of these lines is.
+        cells: The number of a workbook's cells in each column that are not read as they stand, by reason.
     """
 
     total: int = 0
     unreadable: dict[str, int] = field(default_factory=dict)
     examples: dict[str, str] = field(default_factory=dict)
+    cells: dict[str, Counter[str]] = field(default_factory=dict)
 
     @property
     def lost(self) -> int:
@@ -136,7 +138,7 @@ class TextFiles(ABC):
         self.names: tuple[str, ...] = ()  # until the header is read
         for file in self._files:
             names = dialect.header if isinstance(dialect.header, tuple) else self._header(file)
-            if fault := _fault(names):
+            if fault := column_fault(names):
                 raise PolicyError(
                     f"The header of {file} {fault}{self._otherwise('; ')}. Where the first line is a row, or leaves a "
                     "name out (pandas writes its index so), name the columns: `csv: {header: [name, age]}`, with "
@@ -214,6 +216,18 @@ class DelimitedFiles(TextFiles):
         lines = text.replace("\r", "").split("\n")[:GLANCE_LINES]
         signs = [self._delimiter, *(_SEPARATORS if self._dialect.delimiter is None else ())]
         return {sign: [_fields(line, sign, self._dialect.quote) for line in lines] for sign in signs}
+
+    def looks_like(self) -> str:
+        quote, sign = self._dialect.quote, _escaped(self._delimiter)
+        with _opened(self._files[0]) as stream:
+            lines = stream.read(GLANCE).decode(self._dialect.encoding, "replace").split("\n")[: GLANCE_LINES + 1]
+        for number, line in enumerate(lines if quote and self._delimiter != " " else (), 1):
+            if re.search(f"(^|[{sign}]) +{quote}[^{quote}]*{quote} *([{sign}]|\r?$)", line):
+                return (
+                    f"In line {number} of {self._files[0].name} a blank stands before a quote, which is no quote then: "
+                    "remove the blanks between delimiters and quotes, or say that there are no quotes: --quote none."
+                )
+        return super().looks_like()
 
     def _skipped(self, stream: IO[bytes]) -> int:
         """Passes over the lines above the header; returns how many."""
@@ -384,6 +398,7 @@ class Workbooks(TextFiles):
 
     def __init__(self, files: Sequence[Path], dialect: Dialect) -> None:
         self._known: dict[Path, list[list[str | None]]] = {}
+        self._losses: dict[Path, dict[str, dict[str, int]]] = {}
         super().__init__(files, dialect)
 
     def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
@@ -393,6 +408,9 @@ class Workbooks(TextFiles):
             rows = [row for row in self._rows(file)[above:] if any(row[: len(self.names)])]
             self._known.pop(file)  # read once, for header and rows
             lines.total += len(rows)
+            for reason, counts in self._losses[file].items():
+                found = {self.names[int(place)]: n for place, n in counts.items() if int(place) < len(self.names)}
+                lines.cells.setdefault(reason, Counter()).update(found)
             cells = ([row[place] if place < len(row) else None for row in rows] for place in places)
             yield pa.table({name: pa.array(own, pa.string()) for name, own in zip(columns, cells, strict=True)})
 
@@ -428,13 +446,13 @@ class Workbooks(TextFiles):
         process = subprocess.Popen(command, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing)
         with suppress(ValueError), process:  # a line in which the process ended
             lines.extend(map(json.loads, process.stdout or ()))
-        if process.returncode or not lines:
+        if process.returncode or not lines or not isinstance(lines[-1], dict):
             raise PolicyError(
                 f"The workbook {file} cannot be read: it is damaged, is protected by a password, or is another kind of "
                 "file, or needs too much memory. Open it, and save it anew as .xlsx."
             )
         self._require_sheet(file, lines[0])
-        self._known[file] = lines[1:]
+        self._known[file], self._losses[file] = lines[1:-1], lines[-1]
         return self._known[file]
 
     def _require_sheet(self, file: Path, names: Sequence[str]) -> None:
@@ -447,7 +465,7 @@ class Workbooks(TextFiles):
             )
 
 
-def _fault(names: Sequence[str]) -> str:
+def column_fault(names: Sequence[str]) -> str:
     """Says why names cannot be those of columns; empty where they can."""
     if not names:
         return "is empty"
@@ -483,7 +501,7 @@ def _titles_above(rows: Sequence[Sequence[str]]) -> int | None:
     if number == 0:
         return 0
     header, below = rows[number][: _width(rows[number])], [row for row in rows[number + 1 :] if _width(row) == most]
-    named = all(header) and not _fault(header) and not any(map(_spells_number, header))
+    named = all(header) and not column_fault(header) and not any(map(_spells_number, header))
     columns = [[row[place] for row in below if row[place]] for place in range(most)]
     counted = any(column and all(map(_spells_number, column)) for column in columns)
     again = any(name in column for name, column in zip(header, columns, strict=False))

@@ -27,6 +27,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -217,6 +218,11 @@ def _wrong_call(node: Node) -> str:
     form = _text_at(node, 1)
     if node["function_name"] in _PARSING and (form is None or "%Z" in form):
         return f"calls {node['function_name']} with a format that names zones, or that is no text as it stands"
+    if node["function_name"] in _PARSING and form is not None and re.search(r"%-?[yDcx]", form.replace("%%", "")):
+        return (
+            f"calls {node['function_name']} with a year of two digits, which has no century; "
+            "put one before the year, such as CASE WHEN right(x, 2) > '30' THEN '19' ELSE '20' END, and read %Y"
+        )
     if node["function_name"] in _REPLACING and _text_at(node, 2) is None:
         return f"calls {node['function_name']} with a replacement that is no text as it stands"
     extras = (node["schema"], node["catalog"], node["filter"], node["distinct"], node["export_state"])

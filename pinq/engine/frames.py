@@ -30,6 +30,8 @@ from pinq.policy.policy import Policy
 
 MAX_EXPONENT = 400
 """Decimals beyond these powers of ten are missing: no double holds them, and their digits may fill the memory."""
+_SPANS = ("Period", "Interval")
+"""The classes of pandas whose values Arrow keeps as plain numbers; each is read as its text, 2024-03."""
 _MISSING = ("NoneType", "NaTType", "NAType")
 """The classes of missing values, beside floats that are NaN."""
 
@@ -59,7 +61,7 @@ def frame_table(frame: Any, policy: Policy, wanted: Container[str] | None) -> pa
 def _column(column: Any, *, number: bool, unit: bool) -> pa.Array:
     # A column of categories has what its list of categories has.
     own = getattr(column.dtype, "categories", column).dtype
-    if own.type is np.object_ or getattr(own, "storage", "") == "python":
+    if own.type is np.object_ or getattr(own, "storage", "") == "python" or own.type.__name__ in _SPANS:
         return texts_of(column.astype(object).to_numpy(), number=number, unit=unit)
     try:
         return pa.array(column, from_pandas=True)
@@ -124,7 +126,7 @@ def _text(value: object, number: bool, unit: bool) -> str | None:
             return value.isoformat()
         case UUID():
             return str(value)
-    return None
+    return str(value) if type(value).__name__ in _SPANS else None
 
 
 def _decimal(value: Decimal, unit: bool) -> str | None:

@@ -17,8 +17,10 @@ MOST_CODES = 4  # of one column
 SHOWN = 200  # different texts that are looked at
 _AMOUNT = re.compile(r"(?P<before>[A-Z]{3}(?=\W)|[$€£¥])?\W{0,2}\d[\d.,'\u00a0\u202f ]*(?P<after>[^\d]{0,8})")
 _FORMS = {
-    r"\d{1,2}([./-])\d{1,2}\1\d{2}( .*)?": "dates with years of two digits, which have no century; write four digits",
-    r".*\d:\d\d(:\d\d)? ?[AaPp]\.?[Mm]\.?": "times of the 12-hour clock; derive a date by a `formula:` with %I and %p",
+    r"\d{1,2}([./-])\d{1,2}\1\d{2}( .*)?": "dates with years of two digits, which have no century; "
+    "write four digits, or in a text file name the earliest year: --dates %d.%m.%y --century 1930",
+    r".*\d:\d\d(:\d\d)? ?[AaPp]\.?[Mm]\.?": "times of the 12-hour clock; in a text file declare them, "
+    'such as --dates "%m/%d/%Y %I:%M %p", else derive a date by a `formula:`',
     r"(\d+ days?,? )?\d+:\d\d(:\d\d(\.\d+)?)?": "times of day or durations; derive a number of hours by a `formula:`",
 }
 _WORDS = (

@@ -24,7 +24,8 @@ _FORMS = (
     *("%d %b %Y", "%d-%b-%Y", "%d%b%Y", "%b %d, %Y", "%Y%m%d"),
 )
 SAMPLE = 20_000  # rows in which forms of dates are looked for
-_DIGITS = {"%d": "[0-9]{1,2}", "%m": "[0-9]{1,2}", "%b": "[A-Za-z]{3}", "%Y": "[1-9][0-9]{3}"}
+_DIGITS = {"%d": "[0-9]{1,2}", "%m": "[0-9]{1,2}", "%b": "[A-Za-z]{3}", "%Y": "[1-9][0-9]{3}", "%y": "[0-9]{2}"}
+_DIGITS |= {"%I": "(?:0?[1-9]|1[0-2])", "%M": "[0-5][0-9]", "%S": "[0-5][0-9]", "%p": "[AaPp][Mm]"}
 
 
 def define_readings(connection: duckdb.DuckDBPyConnection, dialect: Dialect | None) -> None:
@@ -35,19 +36,25 @@ def define_readings(connection: duckdb.DuckDBPyConnection, dialect: Dialect | No
     spelled = dialect or Dialect()
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute(f"CREATE TEMP MACRO number_of(value) AS {_number('value', spelled)}")
-    moments = ", ".join([*(_moment("text", form) for form in spelled.dates), _moment("text")])
+    moments = ", ".join([*(_moment("text", form, spelled.century or 0) for form in spelled.dates), _moment("text")])
     connection.execute(f"CREATE TEMP MACRO moment_of(text) AS coalesce({moments})")
 
 
-def _moment(text: str, form: str | None = None) -> str:
+def _moment(text: str, form: str | None = None, century: int = 0) -> str:
     """The time that an SQL expression spells in a form of dates, by default the one of ISO 8601."""
     if form is None:
         return f"(CASE WHEN regexp_full_match({text}, '{MOMENT_FORM}') THEN TRY_CAST(trim({text}) AS TIMESTAMPTZ) END)"
     # Of "16.11.2024 08:30" in the form "%d.%m.%Y" the first part becomes 2024-11-16, and the second stays.
-    day = re.sub("%[dmbY]", lambda part: _DIGITS[part[0]], form.replace(".", "[.]"))
-    pattern = f" *({day})([ T]{CLOCK_FORM})? *"
-    date = f"try_strptime(regexp_extract({text}, '{pattern}', 1), '{form}')::DATE::VARCHAR"
-    moment = f"TRY_CAST({date} || regexp_extract({text}, '{pattern}', 2) AS TIMESTAMPTZ)"
+    before, year, after = re.split("(%[yY])", form)
+    own = [re.sub("%[a-zA-Z]", lambda part: _DIGITS[part[0]], piece.replace(".", "[.]")) for piece in (before, after)]
+    clock = "" if "%p" in form else f"([ T]{CLOCK_FORM})?"
+    pattern = f" *({own[0]})({_DIGITS[year]})({own[1]}){clock} *"
+    pieces = [f"regexp_extract({text}, '{pattern}', {number})" for number in range(1, 5 if clock else 4)]
+    if year == "%y":  # of the hundred years from `century` on, the one that ends so
+        ends = f"TRY_CAST({pieces[1]} AS INTEGER)"
+        pieces[1] = f"({century - century % 100} + {ends} + CASE WHEN {ends} < {century % 100} THEN 100 ELSE 0 END)"
+    date = f"try_strptime({' || '.join(pieces[:3])}, '{form.replace('%y', '%Y')}')"
+    moment = f"TRY_CAST({date}::DATE::VARCHAR || {pieces[3]} AS TIMESTAMPTZ)" if clock else f"{date}::TIMESTAMPTZ"
     return f"(CASE WHEN regexp_full_match({text}, '{pattern}') THEN {moment} END)"
 
 

@@ -88,6 +88,16 @@ def date_range(
     return int(count), first, last, bool(timed)
 
 
+def times_of_day(connection: duckdb.DuckDBPyConnection, table: str, value: str, kind: str) -> list[str]:
+    """The times of day of an SQL expression's dates, such as 22:00 and 23:00; empty where there are more than two."""
+    minutes = moment_number(value, kind, MINUTE)
+    found = connection.execute(
+        f"SELECT DISTINCT (({minutes})::BIGINT % 1440 + 1440) % 1440 AS clock FROM {table} "
+        f"WHERE abs({minutes}) < 1e12 ORDER BY clock LIMIT 3"
+    ).fetchall()
+    return [f"{clock // 60:02}:{clock % 60:02}" for (clock,) in found] if len(found) < 3 else []
+
+
 def group_sizes(
     connection: duckdb.DuckDBPyConnection, table: str, name: str, limit: int = 1
 ) -> tuple[int, list[tuple[int, int]]]:

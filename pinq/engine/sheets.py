@@ -2,8 +2,9 @@
 """Reads a sheet of a workbook, in a process of its own with limited memory, which ``delimited`` starts by this file.
 
 It prints lines of JSON: the names of the sheets, then the rows of the chosen sheet as lists of texts,
-in which a missing value is null. If it ends otherwise than with 0, the workbook cannot be read. So no
-workbook can end the process that opens a dataset, whatever a parser does with it.
+in which a missing value is null; at the end the numbers of cells that were lost, by kind and column.
+If it ends otherwise than with 0, the workbook cannot be read. So no workbook can end the process that
+opens a dataset, whatever a parser does with it.
 
 A sheet of an .xlsx or .xlsm file is read as a stream, row by row and cell by cell. Other formats are
 read by python-calamine, which holds the whole rectangle from the first to the last filled cell.
@@ -18,6 +19,7 @@ Privacy:
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
@@ -32,10 +34,19 @@ STREAMED = (".xlsx", ".xlsm")
 _DATES, _DURATIONS = {*range(14, 23), 45, 47}, {46}
 _LITERAL = re.compile(r'\\.|_.|\*.|"[^"]*"?', re.DOTALL)
 _ADDRESS = re.compile(r"([A-Z]{1,3})[0-9]+")
+_AREA = re.compile(r"([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,3})([0-9]{1,7})")
+_AREAS = 4096  # merged areas, and columns of each, that are counted
+Area = tuple[tuple[int, int], tuple[int, int]]
+"""The first and the last cell of merged ones, each by row and column from 0 on."""
 _LAST_COLUMN = 2**14
 # A sign that XML cannot hold, as _x000D_; neither NUL nor half of a pair.
 _SIGN = re.compile(r"_x(?!0000|[Dd][89A-Fa-f])([0-9A-Fa-f]{4})_")
 _BLANK = " \t\r\n"
+FORMULAS = "formulas without a saved value; open the workbook in a spreadsheet program, and save it"
+MERGED = "merged cells, which give their value to the first row alone; unmerge them, and fill each row"
+DIGITS = "numbers of more than 15 digits, which spreadsheet programs cut; where they are codes, write them as text"
+Losses = dict[str, Counter[int]]
+"""Numbers of cells of each column that are not read as they stand, by kind."""
 
 
 def text_of(cell: object, decimal: str) -> str | None:
@@ -79,12 +90,21 @@ class Streamed:
         )
         self._strings = [_string(own) for own in self._root(kinds["sharedStrings"])] if "sharedStrings" in kinds else []
         self._formats = _formats(self._root(kinds["styles"])) if "styles" in kinds else []
+        self._uncomputed = Counter[int]()
+        self._merged: list[Area] = []
+
+    def losses(self, name: str, above: int) -> Losses:
+        """The cells that ``rows`` did not read, below the header."""
+        return {FORMULAS: self._uncomputed, MERGED: _covered(self._merged, above)}
 
     def rows(self, name: str) -> Iterator[tuple[int, list[object]]]:
         """The rows of a sheet that are written, each with its number from 0 on."""
         number = -1
         with self._archive.open(self._part(self._targets[name])) as stream:
             for _, element in iterparse(stream):
+                if element.tag.endswith("}mergeCell") and (area := _AREA.fullmatch(element.get("ref", ""))):
+                    first, top, last, bottom = area.groups()
+                    self._merged.append(((int(top) - 1, _column(first)), (int(bottom) - 1, _column(last))))
                 if element.tag.endswith("}row"):
                     stated = element.get("r", "")
                     number = int(stated) - 1 if stated.isdecimal() and len(stated) < 8 else number + 1
@@ -108,6 +128,8 @@ class Streamed:
             if address := _ADDRESS.fullmatch(cell.get("r", "")):
                 column = _column(address[1])
             value = self._value(cell)
+            if value is None and any(_local(own) == "f" for own in cell) and cell.get("t") not in ("str", "e"):
+                self._uncomputed[column] += 1
             if value is not None and column < _LAST_COLUMN:
                 cells.extend(repeat(None, column + 1 - len(cells)))
                 cells[column] = value
@@ -173,6 +195,10 @@ class Loaded:
         self._book = python_calamine.CalamineWorkbook.from_path(file)
         self.names = list(self._book.sheet_names)
 
+    def losses(self, name: str, above: int) -> Losses:
+        """The cells that have no value of their own, below the header."""
+        return {MERGED: _covered(self._book.get_sheet_by_name(name).merged_cell_ranges or (), above)}
+
     def rows(self, name: str) -> Iterator[tuple[int, list[Any]]]:
         """The rows of a sheet, each with its number from 0 on."""
         sheet = self._book.get_sheet_by_name(name)
@@ -187,6 +213,15 @@ class Loaded:
                 row = []
             yield number, before + row
             number += 1
+
+
+def _covered(areas: Sequence[Area], above: int) -> Counter[int]:
+    """The cells of merged ones, by column, that lie below the header and are not the first."""
+    covered = Counter[int]()
+    for (top, first), (bottom, last) in areas[:_AREAS]:
+        for column in range(first, min(last, first + _AREAS) + 1):
+            covered[column] += max(0, bottom + 1 - max(top + (column == first), above))
+    return +covered
 
 
 def _local(element: Element) -> str:
@@ -268,18 +303,20 @@ def _print(file: str, wanted: str | None, decimal: str, skip: int, glance: int, 
     book = Streamed(file) if file.lower().endswith(STREAMED) else Loaded(file)
     print(json.dumps(book.names))
     name = wanted or (book.names[0] if len(book.names) == 1 else None)
-    printed = 0
+    printed, long = 0, Counter[int]()
     for number, cells in book.rows(name) if name in book.names and name is not None else ():
         while printed < min(number, glance):
             print("[]")
             printed += 1
         own: Sequence[object] = cells if printed < glance else cells[:width]
         row = [text_of(cell, decimal) for cell in own]
+        long.update(place for place, cell in enumerate(own) if isinstance(cell, float) and abs(cell) >= 1e15)
         if width is None and number >= skip:
             width = max((place for place, text in enumerate(row, 1) if text), default=0) if number == skip else 0
         if any(row) or printed < glance:
             print(json.dumps(row))
             printed += 1
+    print(json.dumps({DIGITS: long} | (book.losses(name, skip + 1) if name in book.names and name else {})))
 
 
 if __name__ == "__main__":

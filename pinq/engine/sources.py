@@ -36,9 +36,10 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pinq.engine.codes import in_tables
-from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles, Workbooks
+from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles, Workbooks, column_fault
 from pinq.engine.frames import frame_table, texts_of
 from pinq.engine.numbers import define_readings, other_dates, other_spelling
 from pinq.errors import PolicyError
@@ -220,12 +221,14 @@ class RawTable:
         name: Its name in SQL.
         types: Its columns' types.
         lines: A report on the lines of delimited text.
+        categories: The values that a column's type declares, where it does.
     """
 
     connection: duckdb.DuckDBPyConnection
     name: str
     types: dict[str, str]
     lines: Lines
+    categories: dict[str, list[str]]
     _opened: ExitStack
 
     def close(self) -> None:
@@ -252,19 +255,49 @@ def read_columns(policy: Policy, data: object = None, *, likely: bool = True) ->
             connection = stack.enter_context(database(policy, data, files))
             dialect, lines = source_dialect(policy), Lines()
             define_readings(connection, dialect)
-            source, types = "source", dict[str, str]()
+            source, types, categories = "source", dict[str, str](), dict[str, list[str]]()
             if dialect is not None:
                 source = _attach_lines(connection, _texts(policy, wanted_files(policy, files), dialect), lines)
             elif data is None and policy.adbc is not None:
                 types = _attach_streamed(connection, policy)
             else:
+                data = None if data is None else _arrow_table(data, policy, None)
                 source = attach_typed(connection, policy, data)
+                types, categories = _declared_types(connection, source, files, data)
             types = types or columns_of(connection, source)
             if dialect is not None and likely:
                 _require_likely(connection, source, types, dialect, lines)
-            return RawTable(connection, source, types, lines, stack.pop_all())
+            return RawTable(connection, source, types, lines, categories, stack.pop_all())
     except duckdb.Error as error:
         raise PolicyError(f"The source of {policy.dataset!r} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _declared_types(
+    connection: duckdb.DuckDBPyConnection, source: str, files: Sequence[Path], data: pa.Table | None
+) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The types of a typed source's columns, and the categories that some of them declare, with rows or without."""
+    types, categories = columns_of(connection, source), dict[str, list[str]]()
+    for name, kind in types.items():
+        if kind.startswith("ENUM"):
+            query = f"SELECT unnest(enum_range(NULL::{kind}))::VARCHAR"
+            categories[name] = [text for (text,) in connection.execute(query).fetchall()]
+    parquet = data is None and files and source.startswith("read_parquet")
+    schema = pq.read_schema(files[0]) if parquet else None if data is None else data.schema
+    for field in schema or ():
+        require_distinct(schema.names)
+        if pa.types.is_dictionary(field.type):
+            column = pq.ParquetFile(files[0]).read_row_group(0, [field.name])[0] if data is None else data[field.name]
+            values = column.unify_dictionaries().chunk(0).dictionary if column.num_chunks else ()
+            categories[field.name] = [str(value) for value in values.cast(pa.string()).to_pylist()]
+        elif "pandas." in f"{field.type}{field.metadata}":  # periods and intervals, which look like their storage
+            types[field.name] = str(field.type)
+    return types, categories
+
+
+def require_distinct(names: Sequence[str]) -> None:
+    """Raises ``PolicyError`` where a table's columns have no name, or differ only in case: SQL would rename them."""
+    if fault := column_fault(names):
+        raise PolicyError(f"The header of the table {fault}; rename its columns.")
 
 
 def require_readable(policy: Policy) -> None:
@@ -421,16 +454,19 @@ def wanted_files(policy: Policy, files: Sequence[Path]) -> Sequence[Path]:
 def _arrow_table(data: Any, policy: Policy, wanted: Sequence[str] | None) -> pa.Table:
     """A table or frame that the caller passed in place of a source, as Arrow has it."""
     if not is_table(data):
-        return arrow_stream(data).read_all()
-    if isinstance(data, pa.Table):
-        return data
-    require_columns(wanted or (), list(map(str, data.columns)))
-    return frame_table(data, policy, wanted)
+        table = arrow_stream(data).read_all()
+    elif isinstance(data, pa.Table):
+        table = data
+    else:
+        require_columns(wanted or (), list(map(str, data.columns)))
+        table = frame_table(data, policy, wanted)
+    require_distinct(table.column_names)
+    return table
 
 
 def is_table(data: object) -> bool:
     """Whether what the caller passed is in memory as a whole, and may be read in any order."""
-    return isinstance(data, pa.Table) or hasattr(data, "iloc")
+    return isinstance(data, pa.Table) or (hasattr(data, "iloc") and hasattr(data, "columns"))
 
 
 def arrow_stream(data: object) -> pa.RecordBatchReader:
@@ -631,6 +667,7 @@ class OpenSource:
         """
         if self._data is not None and not is_table(self._data):
             stream = arrow_stream(self._data)
+            require_distinct(stream.schema.names)
             require_columns(self._columns, stream.schema.names)
             yield from _registered(self.connection, in_tables(self._unbroken(stream)))
         elif self._text is not None:

@@ -52,8 +52,9 @@ Encoding = Literal[
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 _BETWEEN = "(?:[-./ ]|, ?)?"
+_DAY_MONTH = rf"%d{_BETWEEN}%[mb]|%[mb]{_BETWEEN}%d"
 _FORM = re.compile(
-    rf"%d{_BETWEEN}%[mb]{_BETWEEN}%Y|%[mb]{_BETWEEN}%d{_BETWEEN}%Y|%Y{_BETWEEN}%[mb]{_BETWEEN}%d", flags=re.ASCII
+    rf"(({_DAY_MONTH}){_BETWEEN}%[Yy]|%[Yy]{_BETWEEN}%[mb]{_BETWEEN}%d)( %I:%M(:%S)? ?%p)?", flags=re.ASCII
 )
 
 
@@ -75,7 +76,11 @@ class Dialect(Declared):
     dates: tuple[str, ...] = Field(
         default=(),
         max_length=8,
-        description="forms of dates beside 2024-11-16, of %d, %m, %b (Nov) and %Y, such as %d.%m.%Y; a time may follow",
+        description="forms of dates beside 2024-11-16, of %d, %m, %b (Nov) and %Y, such as %d.%m.%Y; a time may "
+        "follow, of the 12-hour clock where the form says so: %m/%d/%Y %I:%M %p",
+    )
+    century: int | None = Field(
+        default=None, ge=1000, le=9900, description="of years of two digits (%y), the earliest year that is meant: 1930"
     )
     encoding: Encoding = Field(default="utf-8", description="how characters are written as bytes")
     sheet: str | None = Field(
@@ -122,9 +127,9 @@ class Dialect(Declared):
                 if not (isinstance(form, str) and _FORM.fullmatch(form)):
                     raise ValueError(
                         f"{str(form)[:40]!r} is no form of a date; write it with %d, %m or %b, and %Y, such as "
-                        "%d.%m.%Y or %m/%d/%Y (a time may follow each; a year of two digits has no century)"
+                        "%d.%m.%Y or %m/%d/%Y (a time may follow each, of the 12-hour clock by %I:%M %p)"
                     )
-            plain = [form.replace("%m", "%d") for form in forms]
+            plain = [form.replace("%m", "%d").replace("%y", "%Y") for form in forms]
             if len(set(plain)) < len(plain):
                 raise ValueError("two of the forms read one text as two dates; keep one of them")
         return forms
@@ -140,6 +145,10 @@ class Dialect(Declared):
     def _distinct(self) -> Dialect:
         if self.thousands == self.decimal:
             raise ValueError(f"`thousands` and `decimal` are both {self.decimal!r}; they must differ")
+        if self.century is None and any("%y" in form for form in self.dates):
+            raise ValueError(
+                "a year of two digits has no century: name the earliest year that is meant, such as `century: 1930`"
+            )
         return self
 
     def delimiter_of(self, name: str) -> str:

@@ -46,11 +46,20 @@ def advice(policy: Policy, counted: EncodingReport) -> tuple[str, ...]:
 
 
 def _lines(policy: Policy, counted: EncodingReport) -> list[str]:
-    """Lines of a text file that cannot be read, where the policy allows so many."""
+    """Lines of a text file that cannot be read, where the policy allows so many; and cells of workbooks."""
     dialect, lines = source_dialect(policy), counted.lines
-    if dialect is None or not lines.lost or lines.beyond(dialect.max_unreadable):
+    if dialect is None:
         return []
-    return [f"{lines}; they are left out"]
+    cells = [
+        f"{name}: {count:,} {reason}"
+        for reason, counts in lines.cells.items()
+        for name, count in counts.items()
+        if name in policy.columns
+    ]
+    return [
+        *cells,
+        *([] if not lines.lost or lines.beyond(dialect.max_unreadable) else [f"{lines}; they are left out"]),
+    ]
 
 
 def _losses(policy: Policy, counted: EncodingReport) -> list[str]:

@@ -11,16 +11,16 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 
 import duckdb
 from pydantic import TypeAdapter, ValidationError
 
-from pinq.engine import ColumnProfile, Lines, count_rows, date_range, profile, read_columns
+from pinq.engine import ColumnProfile, Lines, count_rows, date_range, profile, read_columns, times_of_day
 from pinq.engine.looks import SHOWN, looks_like, missing_codes, missing_words, some_texts
 from pinq.engine.numbers import date_forms
 from pinq.engine.sources import is_sqlite, quoted, require_columns, source_dialect, source_path
@@ -271,6 +271,8 @@ def propose(
             f"lines {printable(reason)}, such as {printable(lines.examples[reason])}" for reason in lines.unreadable
         )
         text += f"\n# Some lines cannot be read and are left out; `pinq check` counts them: {reasons}\n"
+    for reason, cells in lines.cells.items():
+        text += f"\n# {printable(', '.join(cells))}: {reason}.\n" if cells else ""
     content = read_yaml(text)
     Policy.model_validate(content)
     if content["columns"] != proposed.columns:
@@ -367,7 +369,9 @@ def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[
         looked = dict[str, _Looked]()
         for name, kind in types.items():
             try:
-                looked[name] = _look(raw.connection, table, name, kind, proposed.rows, typed=typed, before=looked)
+                one = _look(raw.connection, table, name, kind, proposed.rows, typed=typed, before=looked)
+                declared = raw.categories.get(name, [])
+                looked[name] = replace(one, declared=declared if len(declared) <= MAX_CATEGORIES else [])
             except _LeftOut as reason:
                 proposed.left_out[name] = str(reason)
         seen = {name: one.seen for name, one in looked.items()}
@@ -396,12 +400,14 @@ class _Looked:
         seen: The facts about it.
         dates: Its declaration where it holds dates, and what that was guessed from.
         says_text: Whether the source can tell its texts from numbers.
+        declared: The categories that its type declares.
     """
 
     kind: str
     seen: ColumnProfile
     dates: tuple[dict[str, object], dict[str, str]] | None
     says_text: bool
+    declared: Sequence[str] = ()
 
     @property
     def moment(self) -> bool:
@@ -522,6 +528,9 @@ def _propose_dates(
     waiting = ["lower", "upper", "nullable"] if says_date else ["type", *list(made)[1:], "lower", "upper", "nullable"]
     declared = {"type": "datetime" if timed else "date", **made, **bounds, "nullable": count < rows}
     guess = f"the source says {kind}" if says_date else f"guessed from about {seen.distinct:,} different dates"
+    clocks = times_of_day(connection, table, value, kind) if timed and not made else []
+    if clocks and "00:00" not in clocks:
+        guess += f"; all its times are {' or '.join(clocks)} in UTC: where they are midnights of a zone, save dates"
     return {**declared, "unreviewed": waiting}, {"type": guess, "nullable": _lack(rows - count, rows, "date")}
 
 
@@ -538,7 +547,7 @@ def _propose_column(
     numbers = enough and not seen.zero_led and low is not None and not looked.moment
     # A text stays a text where the source can tell it from a number, and so does a code that its
     # name gives away.
-    numeric = numbers and not looked.says_text and not (whole and re.search(_CODE, plain(name)))
+    numeric = numbers and not looked.says_text and not looked.declared and not (whole and re.search(_CODE, plain(name)))
     if looked.moment and not few:
         advice = "derive a number or a date by a formula"
         raise _LeftOut(f"times of day are neither categories nor numbers here; {advice}")
@@ -582,6 +591,10 @@ def _propose_values(
         )
     if kind == "BOOLEAN":
         texts, rare = [text for text, _ in counts], 0  # the two truth values, known from the type
+    elif kind.startswith("ENUM"):
+        texts, rare = list(looked.declared), 0
+    else:  # what a type declares beside them, without a row
+        texts = [*texts, *(text for text in looked.declared if text not in dict(counts))]
     values = _categories(texts, kind, looked.says_text or rare > 0)
     guess = f"the source says {kind}" if looked.says_text else f"guessed from {seen_as}"
     waiting = ["values", "nullable"] if looked.says_text else ["type", "values", "nullable"]
