@@ -129,8 +129,9 @@ def _cells_summed(kept: Kept, shape: tuple[int, ...]) -> int:
 
 
 NONNEGATIVE = (
-    "cells were moved to the nearest whole table without negative numbers that has the same total; small cells are too "
-    "large on average, and their intervals are those of the noisy counts, or of 0 where these are negative, cut at 0"
+    "cells were moved to the nearest table without negative numbers that has the same total, in whole numbers; "
+    "small cells are too large on average, and their intervals are those of the noisy counts, or of 0 where "
+    "these are negative, cut at 0"
 )
 
 

@@ -349,6 +349,8 @@ def test_a_histogram_without_negative_numbers_says_so() -> None:
     assert (table.frame[["value", "low"]] >= 0).all(axis=None)
     assert table.frame["value"].sum() == pytest.approx(noisy["value"].sum())
     assert "nearest table without negative numbers" in repr(table)
+    assert (table.frame["value"] % 1 == 0).all()
+    assert (table.frame["high"] > table.frame["low"]).all()  # [0, 0] would hold the truth much less often than it says
 
 
 def test_the_most_frequent_values_come_first() -> None:
