@@ -278,25 +278,35 @@ def _declared_types(
     """The types of a typed source's columns, and the categories that some of them declare, with rows or without."""
     types, categories = columns_of(connection, source), dict[str, list[str]]()
     for name, kind in types.items():
-        if kind.startswith("ENUM"):
+        if kind.startswith("ENUM") and kind.endswith(")"):
             query = f"SELECT unnest(enum_range(NULL::{kind}))::VARCHAR"
             categories[name] = [text for (text,) in connection.execute(query).fetchall()]
-    parquet = data is None and files and source.startswith("read_parquet")
-    schema = pq.read_schema(files[0]) if parquet else None if data is None else data.schema
-    for field in schema or ():
-        require_distinct(schema.names)
-        if pa.types.is_dictionary(field.type):
-            column = pq.ParquetFile(files[0]).read_row_group(0, [field.name])[0] if data is None else data[field.name]
-            values = column.unify_dictionaries().chunk(0).dictionary if column.num_chunks else ()
-            categories[field.name] = [str(value) for value in values.cast(pa.string()).to_pylist()]
-        elif "pandas." in f"{field.type}{field.metadata}":  # periods and intervals, which look like their storage
+    fields, columns = _arrow_columns(files if source.startswith("read_parquet") else (), data)
+    require_distinct([field.name for field in fields])
+    for field in fields:
+        if "pandas." in f"{field.type}{field.metadata}":  # periods and intervals, which look like their storage
             types[field.name] = str(field.type)
+    for name, column in columns.items():
+        values = column.unify_dictionaries().chunk(0).dictionary.to_pylist() if column.num_chunks else []
+        categories[name] = [str(value) for value in values if value is not None]
     return types, categories
+
+
+def _arrow_columns(files: Sequence[Path], data: pa.Table | None) -> tuple[list[pa.Field], dict[str, pa.ChunkedArray]]:
+    """The columns that Arrow declares, and those that have a list of values, of a table or the first Parquet file."""
+    with suppress(pa.ArrowException, OSError):  # a file that DuckDB reads, and Arrow does not
+        file = pq.ParquetFile(files[0]) if files else None
+        fields = list(file.schema_arrow if file else data.schema if data is not None else ())
+        named = [field.name for field in fields if pa.types.is_dictionary(field.type)]
+        if file is None or not file.num_row_groups:
+            return fields, {name: data[name] for name in named if data is not None}
+        return fields, {name: file.read_row_group(0, [name])[name] for name in named}
+    return [], {}
 
 
 def require_distinct(names: Sequence[str]) -> None:
     """Raises ``PolicyError`` where a table's columns have no name, or differ only in case: SQL would rename them."""
-    if fault := column_fault(names):
+    if names and (fault := column_fault(names)):
         raise PolicyError(f"The header of the table {fault}; rename its columns.")
 
 

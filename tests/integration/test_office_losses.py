@@ -102,7 +102,7 @@ def test_a_period_is_no_number(freq: str, storage: str, tmp_path: Path) -> None:
     ],
 )
 def test_declared_categories_without_rows_are_proposed(form: str, values: list[object], tmp_path: Path) -> None:
-    mood = pd.Categorical.from_codes(np.arange(300) % 2, categories=values)
+    mood = pd.Categorical([values[i % 2] for i in range(300)], categories=values)
     frame = pd.DataFrame({"mood": mood})
     frame.to_parquet(tmp_path / "t.parquet")
     data = {"frame": frame, "arrow": pa.Table.from_pandas(frame), "parquet": tmp_path / "t.parquet"}[form]
@@ -119,6 +119,15 @@ def test_rare_declared_categories_are_not_listed_for_a_frame_alone(tmp_path: Pat
             "CREATE TABLE t AS SELECT (CASE WHEN i < 3 THEN 'odd' WHEN i % 2 = 0 THEN 'sad' ELSE 'ok' END)::mood AS m FROM range(300) r(i)"
         )
     assert columns(f"{tmp_path / 'm.duckdb'}::t")["m"]["values"] == ["happy", "odd", "ok", "sad"]
+
+
+def test_a_file_without_rows_is_told_as_one(tmp_path: Path) -> None:
+    pd.DataFrame({"mood": pd.Categorical([], categories=["a"])}).to_parquet(tmp_path / "t.parquet")
+    with duckdb.connect(str(tmp_path / "m.duckdb")) as base:
+        base.execute("CREATE TABLE t AS SELECT i % 5 AS n, ['a']::ENUM('a', 'b')[] AS listed FROM range(300) r(i)")
+    with pytest.raises(PolicyError, match="Nothing in the source can be a column"):
+        pinq.propose(tmp_path / "t.parquet")
+    assert list(columns(f"{tmp_path / 'm.duckdb'}::t")) == ["n"]
 
 
 @pytest.mark.parametrize("names", [["a", "A"], ["a", ""]])
