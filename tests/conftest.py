@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # Fixtures import what they need: the process that hands out tests to others needs none of it, and they wait for it.
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ settings.register_profile(
     derandomize=not os.environ.get("PINQ_EXPLORE"),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
+# A planted fault needs any example that fails, and not the smallest.
+settings.register_profile("first", settings.get_profile("pinq"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("pinq")
 
 
