@@ -32,7 +32,7 @@ from benchmarks.accuracy.trees import table as data_set
 from benchmarks.harness.tables import markdown
 from miners import Synthesizer
 from miners.growth.candidates import Grid, attribute_cells
-from miners.synthesizer.graphical_model import Columns, GraphicalModel, Measured, tree_cells
+from miners.synthesizer.graphical_model import Clique, GraphicalModel, Measurement, tree_cells
 from miners.synthesizer.purchase import TREE_CELLS
 from pinq.language.specs import bind
 
@@ -60,7 +60,7 @@ class Case:
         self.pairs = list(itertools.combinations(range(len(self.sizes)), 2))
 
     @cached_property
-    def exact(self) -> dict[Columns, np.ndarray]:
+    def exact(self) -> dict[Clique, np.ndarray]:
         """The exact tables of one and of two columns."""
         singles = [(column,) for column in range(len(self.sizes))]
         return {own: counted(self.codes, own, self.sizes) for own in (*singles, *self.pairs)}
@@ -91,11 +91,11 @@ class Loss(ABC):
     def choosing(self, part: float) -> float:
         """The epsilon of an exponential mechanism."""
 
-    def table(self, case: Case, columns: Columns, part: float) -> Measured:
+    def table(self, case: Case, columns: Clique, part: float) -> Measurement:
         """Buys a table."""
         deviation, _ = self.noise(part)
         exact = case.exact[columns]
-        return Measured(columns, exact + self.drawn(deviation, exact.size), deviation)
+        return Measurement(columns, exact + self.drawn(deviation, exact.size), deviation)
 
     def chosen(self, scores: np.ndarray, part: float, sensitivity: float = 1.0) -> int:
         """Chooses by the exponential mechanism."""
@@ -152,12 +152,12 @@ class Concentrated(Loss):
         return math.sqrt(8 * part)
 
 
-def fitted(case: Case, measured: Sequence[Measured], before: GraphicalModel | None = None) -> GraphicalModel:
+def fitted(case: Case, measured: Sequence[Measurement], before: GraphicalModel | None = None) -> GraphicalModel:
     """This library's model of the tables."""
     return GraphicalModel.fitted(case.sizes, measured, measured[-1].deviation, case.schema.max_rows, before)
 
 
-def misfits(case: Case, model: GraphicalModel, own: Sequence[Columns]) -> np.ndarray:
+def misfits(case: Case, model: GraphicalModel, own: Sequence[Clique]) -> np.ndarray:
     """The rows that the model has in other cells, of each table."""
     expected = model.pairs(pair for pair in own if len(pair) == 2)
     tables = [expected[each] if len(each) == 2 else model.marginal(each) for each in own]
@@ -219,7 +219,7 @@ def privbayes(case: Case, loss: Loss) -> np.ndarray:
     choice, price = 0.3 * loss.total / (columns - 1), 0.7 * loss.total / columns
     largest = rows * price / (2 * 4)  # cells: an average cell has four times its noise (theta-usefulness)
     first = int(random.integers(columns))
-    network: list[tuple[int, Columns]] = [(first, ())]
+    network: list[tuple[int, Clique]] = [(first, ())]
     left = set(range(columns)) - {first}
     while left:
         done = [column for column, _ in network]
@@ -240,7 +240,7 @@ def privbayes(case: Case, loss: Loss) -> np.ndarray:
     return codes
 
 
-def _parents(case: Case, column: int, done: Sequence[int], largest: float) -> list[Columns]:
+def _parents(case: Case, column: int, done: Sequence[int], largest: float) -> list[Clique]:
     """The largest sets of at most two parents whose table has few enough cells; none if there is no other."""
     for count in (2, 1):
         sets = itertools.combinations(sorted(done), count)
@@ -250,7 +250,7 @@ def _parents(case: Case, column: int, done: Sequence[int], largest: float) -> li
     return [()]
 
 
-def _dependence(case: Case, column: int, parents: Columns) -> float:
+def _dependence(case: Case, column: int, parents: Clique) -> float:
     table = counted(case.codes, (*parents, column), case.sizes).reshape(-1, case.sizes[column])
     even = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
     return float(np.abs(table - even).sum()) / 2

@@ -35,6 +35,7 @@ PARAMETERS = {
     "insecure_http": "--insecure-http",
     "level": "--level",
     "minutes": "--minutes",
+    "name": "--name",
     "max_epsilon_per_query": "--max-epsilon",
     "queries_per_minute": "--per-minute",
     "since": "--since",

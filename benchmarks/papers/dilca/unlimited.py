@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from pinq.public.epsilon import Epsilon
 
 __all__ = ["unlimited_handle"]
 
+T = TypeVar("T")
 MemberScores = Callable[..., np.ndarray]
 ENDLESS = Epsilon(10**18)
 
@@ -55,6 +57,10 @@ class PassingLedger:
     def __init__(self) -> None:
         self.costs = Costs()
         self.state = LedgerState()  # of no events: there is nothing to tell of
+        self.log = self
+
+    def run(self, look: Callable[[PassingLedger], T]) -> T:
+        return look(self)
 
     def charge(
         self, analyst: str, request: str, demand: Demand, epsilon: Epsilon, question: LoggedQuery, **terms: object

@@ -110,7 +110,7 @@ def test_ready_means_that_the_ledger_opens(written: Written) -> None:
     ledger = next(file.parent.glob("*.ledger"))
     for part in file.parent.glob(f"{ledger.name}*"):
         part.unlink()
-    assert "moved or deleted" in check(written(privacy_unit=unit)).problems[0]
+    assert "is gone" in check(written(privacy_unit=unit)).problems[0]
 
 
 def test_a_reason_for_a_finding_confirms_nothing_else(written: Written) -> None:

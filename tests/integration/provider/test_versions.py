@@ -109,6 +109,7 @@ OTHERWISE: dict[str, Any] = {
     "sheet": "One",
     "skip": 1,
     "header": ["status", "dose"],
+    "century": 1930,
 }
 
 

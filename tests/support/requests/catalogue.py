@@ -72,7 +72,7 @@ class Form:
         if "attributes" in params and "attributes" not in known:
             params["columns"] = params.pop("attributes")
         small = {name: value for name, value in SMALL.items() if name in known}
-        return self.kind(**{**small, **self.choices, **params})
+        return self.kind(**{"epsilon": 1.0, **small, **self.choices, **params})
 
 
 def literals_of(kind: type[Any], param: str) -> tuple[Any, ...]:

@@ -92,9 +92,9 @@ def test_brackets_rows_and_length_teach(h: PrivateQueryable) -> None:
         (lambda: h[0], PrivateQueryable),
         (lambda: h[:5], PrivateQueryable),
         (lambda: h[pd.Series([True, False])], PrivateQueryable),
-        (lambda: list(h), PrivateQueryable),  # type: ignore[call-overload]
-        (lambda: "age" in h, PrivateQueryable),  # type: ignore[operator]
-        (lambda: pd.DataFrame(list(h)), PrivateQueryable),  # type: ignore[call-overload]
+        (lambda: list(h), PrivateQueryable),
+        (lambda: "age" in h, PrivateQueryable),
+        (lambda: pd.DataFrame(list(h)), PrivateQueryable),
         (lambda: len(h), int),
         (lambda: h.age, float),  # type: ignore[attr-defined]
         (lambda: h.partition(Values("sex")).wage, object),  # type: ignore[attr-defined]

@@ -186,7 +186,7 @@ def test_what_is_opened_is_what_was_promised() -> None:
 def test_what_parties_that_add_up_cannot_do(params: dict[str, Any], message: str) -> None:
     together = SecureFederation.simulated(TABLES, schema=SCHEMA)
     with pytest.raises(QueryError, match=message):
-        FederatedTopDown(**params).fit(together, "ill")
+        FederatedTopDown(epsilon=1, **params).fit(together, "ill")
     with pytest.raises(QueryError, match="cannot answer exp_mech"):
         together.parts().exp_mech([Values("ward")], score=Gini("ill"), epsilon=1)
     assert together.spent() == {"all parties": 0}
@@ -257,7 +257,7 @@ def test_handles_that_answer_for_themselves_are_refused() -> None:
             QueryError,
             match=r"with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`.*Nothing was spent",
         ):
-            FederatedTopDown(strategy="secure").fit(holders, "ill")
+            FederatedTopDown(epsilon=1, strategy="secure").fit(holders, "ill")
         assert set(holders.spent().values()) == {0}
 
 

@@ -67,7 +67,7 @@ every_form = pytest.mark.parametrize("form", list(FORMS))
 
 def built(form: Any, **more: Any) -> Any:
     miner, params = FORMS[form]
-    return miner(**{"random_state": 1, **params, **more})
+    return miner(**{"epsilon": 1, "random_state": 1, **params, **more})
 
 
 def target_of(miner: Any) -> str:
