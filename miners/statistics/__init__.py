@@ -8,10 +8,22 @@ follow from its gradient.
 
 from miners.statistics.association import independence
 from miners.statistics.cells import Result
+from miners.statistics.groups import compare
 from miners.statistics.life_tables import survival
+from miners.statistics.models import logistic, poisson
 from miners.statistics.ratios import odds_ratio, rate_ratio, risk_difference
 
-__all__ = ["Result", "independence", "odds_ratio", "rate_ratio", "risk_difference", "survival"]
+__all__ = [
+    "Result",
+    "compare",
+    "independence",
+    "logistic",
+    "odds_ratio",
+    "poisson",
+    "rate_ratio",
+    "risk_difference",
+    "survival",
+]
 
 
 def __dir__() -> list[str]:

@@ -184,6 +184,7 @@ class Cells:
 
     Attributes:
         counts: The counts, moved to the nearest table without negative numbers.
+        noisy: The counts as they were answered. Sums of them have no bias where cells are empty.
         noise: The variance of the noise in a count.
         epsilon: The cost.
         level: The level of the intervals.
@@ -191,6 +192,7 @@ class Cells:
     """
 
     counts: np.ndarray
+    noisy: np.ndarray
     noise: float
     epsilon: Epsilon
     level: float
@@ -323,8 +325,9 @@ class Question:
         known = tuple(slice(len(axis.labels)) for axis in axes)  # the part of missing values is the last
 
         def computed(noisy: np.ndarray, scale: float) -> Result:
-            values = nearest_nonnegative(np.asarray(noisy, dtype=np.float64)[known])
-            return finish(Cells(values, count_variance(scale), counts.epsilon, counts.level, title))
+            kept = np.asarray(noisy, dtype=np.float64)[known]
+            values = nearest_nonnegative(kept)
+            return finish(Cells(values, kept, count_variance(scale), counts.epsilon, counts.level, title))
 
         def answer() -> Table:
             cells = counts.ask()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tails of the laws of test statistics: chi-square and the normal law.
+"""Tails of the laws of test statistics: chi-square, F, Student's and the normal law.
 
 The base package has no scipy, and these are the few functions that tests need of it. They agree
 with scipy to ten digits. Held by: tests/unit/statistics/test_laws.py.
@@ -34,3 +34,45 @@ def chi2_tail(x: float, df: int) -> float:
     powers = [index + odd / 2 for index in range(df // 2)]
     terms = [math.exp(power * math.log(half) - half - math.lgamma(power + 1)) for power in powers]
     return min(1.0, sum(terms) + (math.erfc(math.sqrt(half)) if odd else 0.0))
+
+
+def f_tail(x: float, above: float, below: float) -> float:
+    """Returns the probability that an F variable with these degrees of freedom is above x.
+
+    Student's t with df degrees, squared, is an F variable with 1 and df.
+    """
+    if not (x > 0 and above > 0 and below > 0):
+        return 1.0 if x <= 0 else math.nan
+    return _beta(below / (below + above * x), above * x / (below + above * x), below / 2, above / 2)
+
+
+def student_quantile(level: float, df: float) -> float:
+    """Returns t so that a Student variable is within t of 0 with probability ``level``."""
+    low, high = 0.0, 1.0
+    while f_tail(high**2, 1, df) > 1 - level and high < 1e9:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if f_tail(middle**2, 1, df) > 1 - level else (low, middle)
+    return high
+
+
+def _beta(x: float, rest: float, a: float, b: float) -> float:
+    """Returns the regularised incomplete beta function, by a continued fraction; ``rest`` is 1 - x, exactly."""
+    if not x * rest > 0:
+        return float(x > 0)
+    if x > (a + 1) / (a + b + 2):  # where the fraction of the other end converges
+        return 1 - _beta(rest, x, b, a)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest))
+    value, c, d = 2.0, 2.0, 1.0  # after the fraction's first term, which is 1
+    for step in range(1, 1000):
+        m = step // 2
+        if step % 2:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d, c = 1 / (1 + term * d or 1e-300), 1 + term / c or 1e-300
+        value *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return front * (value - 1) / a

@@ -40,6 +40,9 @@ TABLES: dict[str, tuple[Any, ...]] = {
 }
 STATISTICS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "independence": (("sex", "income"), {}),
+    "compare": (("age", "sex"), {}),
+    "logistic": (("income", ["sex", "job"]), {"observed": ">50K"}),
+    "poisson": (("age", "sex"), {}),
     "odds_ratio": (("income", "sex"), {"observed": ">50K", "exposed": "M"}),
     "rate_ratio": (("income", "sex"), {"observed": ">50K", "exposed": "M", "time": "age"}),
     "risk_difference": (("income", "sex", "job"), {"observed": ">50K", "exposed": "M"}),

@@ -32,6 +32,9 @@ FRONTS: dict[str, Callable[[Any], Any]] = {
     "summary": lambda h: str(tables.summary(h, epsilon=0.5)),
     "top_k": lambda h: str(tables.top_k(h, "job", 2, epsilon=0.5)),
     "variance": lambda h: str(tables.variance(h, "wage", epsilon=0.5)),
+    "compare": lambda h: str(statistics.compare(h, "age", "sex", epsilon=0.5)),
+    "logistic": lambda h: str(statistics.logistic(h, "income", ["sex", "job"], observed=">50K", epsilon=0.5)),
+    "poisson": lambda h: str(statistics.poisson(h, "age", "sex", epsilon=0.5)),
     "independence": lambda h: str(statistics.independence(h, "job", "income", epsilon=0.5)),
     "odds_ratio": lambda h: str(statistics.odds_ratio(h, "income", "sex", observed=">50K", exposed="M", epsilon=0.5)),
     "rate_ratio": lambda h: str(

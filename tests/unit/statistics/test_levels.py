@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pinq
-from miners.statistics import independence, odds_ratio, survival
+from miners.statistics import compare, independence, logistic, odds_ratio, survival
 from miners.statistics.cells import CountDraft
 
 YES_NO = pinq.Categorical(values=("no", "yes"))
@@ -71,3 +71,24 @@ def test_no_number_where_noise_hides_all(handle: Any) -> None:
         assert result.frame["value"].isna().all()
         assert np.isnan(result.pvalue)
         assert any("no power" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_means_and_regressions(handle: Any, epsilon: float) -> None:
+    """Two arms of equal weeks, then of a difference; and odds ratios of two columns."""
+    weeks = np.arange(1, 49)
+    one, two = (np.exp(-(((weeks - middle) / 9) ** 2)) for middle in (20, 24))
+    one, two = one / one.sum(), two / two.sum()
+    for test in ("welch", "rank"):
+        draft: Any = compare._draft(handle, "week", "arm", test=test, bins=48, epsilon=epsilon)
+        assert 0.005 <= level(results(draft, np.stack([one, one]), 1000, epsilon)) <= 0.1
+        assert level(results(draft, np.stack([one, two]), 1000, epsilon)) > 0.8
+    difference: Any = compare._draft(handle, "week", "arm", bins=48, epsilon=epsilon)
+    made = [result.interval for result in results(difference, np.stack([one, two]), 1000, epsilon)]
+    assert 0.9 <= np.mean([low <= one @ weeks - two @ weeks <= high for low, high in made]) <= 0.995
+    early = np.array([0.25, 0.25, 0.25, 0.25])
+    odds = np.exp(-1 + 0.7 * np.array([0, 1])[:, None] + 0.4 * np.array([0, 1, 0, 0])[None, :])
+    shares = np.stack([early / (1 + odds), early * odds / (1 + odds)])
+    model: Any = logistic._draft(handle, "event", ["arm", "week"], epsilon=epsilon)
+    made = [(result["low"][0], result["high"][0]) for result in results(model, shares, 1000, epsilon)]
+    assert 0.9 <= np.mean([low <= np.exp(0.7) <= high for low, high in made]) <= 0.995

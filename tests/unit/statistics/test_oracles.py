@@ -9,9 +9,20 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from scipy.special import expit
 
 import pinq
-from miners.statistics import Result, independence, odds_ratio, rate_ratio, risk_difference, survival
+from miners.statistics import (
+    Result,
+    compare,
+    independence,
+    logistic,
+    odds_ratio,
+    poisson,
+    rate_ratio,
+    risk_difference,
+    survival,
+)
 
 SCHEMA = pinq.Schema(
     columns={
@@ -129,3 +140,47 @@ def test_strata_and_person_time(handle: Any, rows: pd.DataFrame) -> None:
     close(odds_ratio(handle, "event", "arm", "grade", **words)["value"], [top / bottom])
     rates = [(own["event"] == "yes").sum() / own["week"].sum() for _, own in rows.groupby("arm")]
     close(rate_ratio(handle, "event", "arm", time="week", bins=30, **words)["value"], [rates[1] / rates[0]])
+
+
+def test_means_and_ranks_of_groups(handle: Any, rows: pd.DataFrame) -> None:
+    """Welch's t of two groups and F of three, and ranks with ties."""
+    words: dict[str, Any] = {"bins": 30, "epsilon": 10_000, "reuse": True}
+    one, two = (rows["week"][rows["arm"] == arm] for arm in "ab")
+    exact = stats.ttest_ind(one, two, equal_var=False)
+    own = compare(handle, "week", "arm", **words)
+    close([own.statistic, own.pvalue, own.df], [exact.statistic, exact.pvalue, exact.df])
+    close(own.interval, exact.confidence_interval())
+    close(own["value"], [one.mean() - two.mean(), one.mean(), two.mean()])
+    whole = pinq.simulate(SCHEMA, data=rows, epsilon=10**6)
+    three = [week for _, week in rows.groupby("grade")["week"]]
+    exact = stats.alexandergovern(*three)  # another test; Welch's F agrees with it in the first digits
+    own = compare(whole, "week", "grade", **words)
+    assert own.pvalue == pytest.approx(exact.pvalue, abs=0.02)
+    size, mean, spread = (np.array([getattr(week, what)() for week in three]) for what in ("count", "mean", "var"))
+    weight = size / spread
+    middle, share = weight @ mean / weight.sum(), weight / weight.sum()
+    loose = ((1 - share) ** 2 / (size - 1)).sum()
+    close(own.statistic, (weight * (mean - middle) ** 2).sum() / 2 / (1 + 2 / 8 * loose))
+    close(own.pvalue, stats.f.sf(own.statistic, 2, 8 / 3 / loose))
+    own, ranked = compare(whole, "week", "grade", test="rank", **words), stats.kruskal(*three)
+    close([own.statistic, own.pvalue], [ranked.statistic, ranked.pvalue])
+    assert compare(whole, "arm", "grade", epsilon=1000, reuse=True).test == "chi-square"
+
+
+def test_regressions_on_cells(handle: Any, rows: pd.DataFrame) -> None:
+    """Coefficients are those of maximum likelihood, and standard errors those of its information."""
+    words: dict[str, Any] = {"epsilon": 10_000, "reuse": True}
+    design = np.stack(
+        [np.ones(400), *(rows[name] == part for name, part in (("arm", "b"), ("grade", "II"), ("grade", "III")))],
+        axis=1,
+    )
+    models: list[tuple[Any, Any, Any, Any]] = [
+        (logistic(handle, "event", ["arm", "grade"], **words), rows["event"] == "yes", expit, lambda p: p * (1 - p)),
+        (poisson(handle, "week", ["arm", "grade"], bins=30, **words), rows["week"], np.exp, lambda mean: mean),
+    ]
+    for own, outcome, law, variance in models:
+        mean = law(design @ own.params["coef"].to_numpy())
+        close(design.T @ (outcome.to_numpy(dtype=float) - mean) / 400, np.zeros(4))
+        information = (design.T * variance(mean)) @ design
+        close(own.params["std err"], np.sqrt(np.diag(np.linalg.inv(information))))
+        close(own["value"], np.exp(own.params["coef"].to_numpy()[1:]))
