@@ -11,7 +11,7 @@ G = sum xx' (y - mu)^2 over all counts. Without noise it is H^-1, as everywhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -136,7 +136,7 @@ def _drafted(
 ) -> Draft:
     """Drafts the table of the outcome and the columns, and the model of it."""
     handle = question.handle
-    named = cast(Sequence[Column], columns) if is_listing(columns) else [cast(Column, columns)]
+    named = columns if is_listing(columns) else [cast(Column, columns)]
     groups = tuple(Axis.of(handle, column, PARTS) for column in named)
     if not groups:
         raise QueryError("names no column", parameter="columns", allowed="one column or more")
