@@ -47,7 +47,7 @@ from pinq.errors import BudgetExceeded, PinqError, QueryError, Refusal, TooManyR
 from pinq.language.derivatives import Derivatives
 from pinq.language.queries import Answer, Budget, Certificate, Request
 from pinq.public.checks import first_of, many, require_bool
-from pinq.public.epsilon import NANO, ZERO, Epsilon, EpsilonLike, Exact, standard_deviation
+from pinq.public.epsilon import NANO, ZERO, Epsilon, EpsilonLike, Exact, laplace_interval, standard_deviation
 from pinq.public.schema import Schema, Value
 
 # A vote between two classes stands out where all rows of a leaf would be two standard deviations of
@@ -91,6 +91,16 @@ class PlanLine:
     noise: float | None = None
     unit: str = "rows"
 
+    @property
+    def within(self) -> float | None:
+        """Half of a 95 % interval of the noise in each number; for the score of a choice, a bound in 95 %."""
+        if self.noise is None:
+            return None
+        if self.verb == "noisy_count" and self.noise:  # the scale of whole noise of that deviation
+            return laplace_interval(0.5 / math.asinh(math.sqrt(0.5) / self.noise))
+        scale = self.noise if self.verb == "exp_mech" else self.noise / math.sqrt(2)
+        return scale * math.log(20)
+
     def cells(self) -> tuple[str, ...]:
         """The line as texts, one for each heading."""
         parts = many(self.parts, "part") if self.parts < 10**9 else "very many parts"
@@ -99,7 +109,7 @@ class PlanLine:
             self.asked,
             parts,
             loss_text(self.epsilon),
-            "" if self.noise is None else f"±{rows_text(self.noise)} {self.unit}",
+            "" if self.within is None else f"±{rows_text(self.within)} {self.unit}",
         )
 
 

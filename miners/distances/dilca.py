@@ -364,7 +364,7 @@ def _warnings(task: ContextTask, noise: float, rows: int) -> tuple[str, ...]:
         return ()
     return (
         f"with at most {rows:,} rows, the cells of a table of the widest target hold about "
-        f"{rows_text(rows / (largest * other))} rows, and the noise of each is ±{rows_text(noise)}: "
+        f"{rows_text(rows / (largest * other))} rows, and noise of a standard deviation of {rows_text(noise)}: "
         "distances between its rare values are unreliable. "
         "A larger `epsilon`, fewer targets or a smaller `k` helps.",
     )

@@ -113,7 +113,7 @@ def _ladder(card: Card) -> Iterator[str]:
 
 def html(card: Card) -> str:
     """Returns the card as tables that open and close, one for each attribute."""
-    intro = f"{escape(heading(card))}<br><small>{escape(rule(card))} ± is two standard deviations.</small>"
+    intro = f"{escape(heading(card))}<br><small>{escape(rule(card))} ± is half of a 95 % interval.</small>"
     tables = [_table(card, term, number < OPEN) for number, term in enumerate(card.ranked[:MAX_HTML])]
     start = ", ".join(_number(card, value, signed=False) for value in card.start)
     more = f"<p>and {len(card.terms) - MAX_HTML:,} more</p>" if len(card.terms) > MAX_HTML else ""
@@ -174,7 +174,7 @@ def explained(card: Card, row: Mapping[str, object] | pd.DataFrame) -> pd.DataFr
 
 
 ACROSS = 3  # panels side by side
-WIDE, HIGH = 3.7, 2.8  # inches of a panel
+WIDE, HIGH = 4.0, 3.0  # inches of a panel
 TICKS = 6  # of a panel
 DATES = 3  # ticks of a panel that are dates, which are long
 VALUES = 10  # of a categorical attribute that a panel names
@@ -185,35 +185,38 @@ def plot(card: Card, max_attributes: int | None) -> Axes:
     """Draws a card; see ``ScorecardMiner.plot``."""
     terms = card.ranked[:max_attributes]
     figure, axes = panels("a card", [HIGH] * len(terms), across=ACROSS, wide=WIDE, least=2)
-    figure.suptitle(f"{heading(card)}\n{_caption(card)}", fontsize=10, color=INK)
+    figure.suptitle(f"{heading(card)}\n{_caption(card)}", fontsize=11, color=INK)
+    scale = _room(np.concatenate([np.zeros(1), *(_with_margins(card, term)[0].ravel() for term in terms)]))
     for ax, term in zip(axes, terms, strict=True):
-        _panel(ax, card, term)
+        _panel(ax, card, term, scale)
+    if len(card.base) > 1 and terms:
+        figure.colorbar(axes[0].images[0], ax=axes, label="points, in all panels", shrink=0.5, aspect=30)
     return figure.axes[0]  # of a card without points the one that shows nothing
 
 
 def _caption(card: Card) -> str:
     """Returns what the numbers are."""
     if card.numeric is not None:
-        return f"what is added to the prediction, in units of {card.target}; bars: two standard deviations"
+        return f"what is added to the prediction, in units of {card.target}; bars: 95 % intervals"
     if len(card.base) == 1:
-        return f"points; every {DOUBLES} double the odds of {card.headings[0]}; bars: two standard deviations"
+        return f"points; every {DOUBLES} double the odds of {card.headings[0]}; bars: 95 % intervals"
     return f"points of each class; {DOUBLES} more are twice as likely; white: not distinguishable from 0"
 
 
-def _panel(ax: Axes, card: Card, term: Term) -> None:
-    """Draws one attribute."""
-    ax.set_title(shorten(term.name, 34), fontsize=9, fontweight="bold", loc="left", color=INK)
-    ax.tick_params(labelsize=7, colors=INK)
+def _panel(ax: Axes, card: Card, term: Term, scale: tuple[float, float]) -> None:
+    """Draws one attribute, on the scale of all panels."""
+    ax.set_title(shorten(term.name, 34), fontsize=10, fontweight="bold", loc="left", color=INK)
+    ax.tick_params(labelsize=9, colors=INK)
     ax.spines[["top", "right"]].set_visible(False)
     if len(card.base) > 1:
-        _map(ax, card, term)
+        _map(ax, card, term, max(map(abs, scale)))
     elif isinstance(term.spec, Cuts):
-        _steps(ax, card, term, term.spec)
+        _steps(ax, card, term, term.spec, scale)
     else:
-        _values(ax, card, term)
+        _values(ax, card, term, scale)
 
 
-def _steps(ax: Axes, card: Card, term: Term, spec: Cuts) -> None:
+def _steps(ax: Axes, card: Card, term: Term, spec: Cuts, scale: tuple[float, float]) -> None:
     """Draws points over a numeric attribute, those of missing values beside it.
 
     All cells are equally wide, for cuts crowd where values do.
@@ -223,7 +226,7 @@ def _steps(ax: Axes, card: Card, term: Term, spec: Cuts) -> None:
     edges = np.arange(cells + 1)
     ax.axhline(0, color=PALE, linewidth=0.7)
     ax.stairs(points[:cells], edges, baseline=None, color=BLUE, linewidth=1.4)
-    low, high = _room(points)
+    low, high = scale
     # Where hardly anything is known an interval would fill the panel; the line alone is drawn there.
     known = np.where(margins < (high - low) / 2, margins, 0.0)[:cells]
     above, below = points[:cells] + known, points[:cells] - known
@@ -256,13 +259,12 @@ def _spread(count: int, most: int) -> np.ndarray:
 
 def _beside(ax: Axes, words: str, colour: str) -> None:
     """Writes beside a panel's title."""
-    ax.text(1, 1.01, words, transform=ax.transAxes, ha="right", va="bottom", fontsize=7, color=colour)
+    ax.text(1, 1.01, words, transform=ax.transAxes, ha="right", va="bottom", fontsize=8, color=colour)
 
 
-def _values(ax: Axes, card: Card, term: Term) -> None:
+def _values(ax: Axes, card: Card, term: Term, scale: tuple[float, float]) -> None:
     """Draws a line for each value, those of most weight where there are many."""
     points, margins = (numbers[:, 0] for numbers in _with_margins(card, term))
-    low, high = _room(points)
     chosen = np.argsort(-term.weights, kind="stable")[:VALUES]
     chosen = chosen[np.argsort(points[chosen], kind="stable")]
     labels = cell_labels(card, term)
@@ -271,17 +273,16 @@ def _values(ax: Axes, card: Card, term: Term) -> None:
     colours = [BLUE if point >= 0 else RED for point in points[chosen]]
     ax.barh(heights, points[chosen], color=colours, alpha=0.55, height=0.7)
     ax.errorbar(points[chosen], heights, xerr=margins[chosen], fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
-    ax.set_xlim(low, high)
+    ax.set_xlim(scale)
     ax.set_yticks(heights, [shorten(labels[cell], LABEL) for cell in chosen])
     if len(labels) > len(chosen):
         _beside(ax, f"and {len(labels) - len(chosen):,} rarer values", PALE)
 
 
-def _map(ax: Axes, card: Card, term: Term) -> None:
+def _map(ax: Axes, card: Card, term: Term, largest: float) -> None:
     """Draws classes against cells, white where points are indistinguishable from 0."""
     points, margins = (numbers.T for numbers in _with_margins(card, term))
     told = np.abs(points) > margins
-    largest = max(float(np.abs(points).max()), 1e-9)
     ax.imshow(np.where(told, points, 0), cmap="RdBu", vmin=-largest, vmax=largest, aspect="auto")
     labels = cell_labels(card, term)
     shown = _spread(len(labels), TICKS)
@@ -292,4 +293,3 @@ def _map(ax: Axes, card: Card, term: Term) -> None:
     names = card.headings
     kept = _spread(len(names), CLASSES)
     ax.set_yticks(kept, [shorten(names[number], LABEL) for number in kept])
-    _beside(ax, f"up to ±{largest:.0f}", PALE)

@@ -211,7 +211,7 @@ class SyntheticTable:
         ax.plot(points[:, 0], points[:, 1], "o", color=RED, markersize=4, linestyle="")
         ax.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=8)
         ax.set_yticks(range(len(names)), names, fontsize=8)
-        ax.set_title("Distance of pairs from independence; a dot: measured", fontsize=10, loc="left")
+        ax.set_title("Distance of pairs from independence\n(a dot: measured)", fontsize=10, loc="left")
         ax.figure.colorbar(image, ax=ax, label="share of rows")
         return ax
 

@@ -157,25 +157,35 @@ class Table:
         lines = 2 * len(self.wide()) if self.picture in ("heat", "map") else _lines(self.frame)
         ax = axes_of("a table", ax, (WIDE, TITLE + max(6, lines) * BAR))
         {"bars": _bars, "heat": _heat, "map": _map, "boxes": _boxes}[self.picture](ax, self.frame, self.keys)
-        ax.set_title(self.title, fontsize=10, loc="left")
+        ax.set_title(self.title, fontsize=10, loc="left", wrap=True)
         return ax
 
     def __len__(self) -> int:
         return len(self.frame)
 
     def __repr__(self) -> str:
-        text = self.frame.to_string(na_rep="", float_format=_written, max_rows=SHOWN_ROWS)
+        text = self._shown.to_string(na_rep="", float_format=_written, max_rows=SHOWN_ROWS)
         return "\n".join([self._head, text, *(f"Note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
         from html import escape
 
-        table = self.frame.to_html(index=False, na_rep="", float_format=_written, max_rows=SHOWN_ROWS)
+        wide = self.picture == "heat"
+        table = self._shown.to_html(index=wide, na_rep="", float_format=_written, max_rows=SHOWN_ROWS)
         return f"<p>{escape(self._head)}</p>{table}" + "".join(f"<p>{escape(note)}</p>" for note in self.notes)
 
     @property
+    def _shown(self) -> pd.DataFrame:
+        """A two-way table as one, and any other with a line for each number."""
+        return self.wide() if self.picture == "heat" else self.frame
+
+    @property
     def _head(self) -> str:
-        return f"{self.title}; epsilon {Epsilon.of(self.epsilon)}, intervals of {100 * self.level:.10g}%"
+        head = f"{self.title}; epsilon {Epsilon.of(self.epsilon)}, intervals of {100 * self.level:.10g}%"
+        if self.picture != "heat":
+            return head
+        half = float(np.median(self.frame["high"].astype(float) - self.frame["value"].astype(float)))
+        return f"{head}, each number about ±{half:,.3g} (to_frame() has them)"
 
 
 @dataclass(frozen=True)
@@ -261,6 +271,7 @@ def _written(number: float) -> str:
 
 
 BAR, TITLE, WIDE = 0.26, 1.1, 6.4  # inches
+ACROSS = 40  # letters of labels that stand side by side
 FEWEST = 4  # bars for which there is room at least
 
 
@@ -291,19 +302,32 @@ def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
 
 
 def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
-    """Draws a two-way table in shades, each cell with its number; margins are left out."""
+    """Draws a two-way table in shades, each cell with its number; margins are left out.
+
+    A cell is pale where its interval has half of the others: noise alone may tell it from them.
+    """
+    from matplotlib.cm import ScalarMappable
+
     rows, columns = keys
     cells = frame[(frame[rows].astype(object) != ALL) & (frame[columns].astype(object) != ALL)]
     downs, acrosses = list(dict.fromkeys(cells[rows])), list(dict.fromkeys(cells[columns]))
     numbers = cells["value"].to_numpy(dtype=float).reshape(len(downs), len(acrosses))
     least, most = min(0.0, float(numbers.min())), float(numbers.max())
-    image = ax.imshow(numbers, cmap="Blues", aspect="auto", vmin=least)
-    write_cells(ax, numbers, lambda number: f"{number:,.0f}", numbers > (least + most) / 2)
+    low, high = (cells[name].to_numpy(dtype=float).reshape(numbers.shape) for name in NUMBERS[1:])
+    among = ((numbers >= low[..., None, None]) & (numbers <= high[..., None, None])).sum((2, 3)) - 1
+    pale = among * 2 >= max(1, numbers.size - 1)
+    image = ax.imshow(numbers, cmap="Blues", aspect="auto", vmin=least, vmax=most, alpha=np.where(pale, 0.25, 1.0))
+    write_cells(ax, numbers, lambda number: f"{number:,.0f}", (numbers > (least + most) / 2) & ~pale)
     ax.set_yticks(range(len(downs)), [_text(label) for label in downs], fontsize=8)
-    ax.set_xticks(range(len(acrosses)), [_text(label) for label in acrosses], fontsize=8)
+    named = [_text(label) for label in acrosses]
+    upright = sum(map(len, named)) > ACROSS
+    ax.set_xticks(range(len(named)), named, fontsize=8, rotation=90 if upright else 0)
     ax.set_ylabel(rows, fontsize=9)
     ax.set_xlabel(columns, fontsize=9)
-    ax.figure.colorbar(image, ax=ax, label="rows").ax.tick_params(labelsize=8)
+    half = float(np.median(high - low)) / 2
+    bar = ax.figure.colorbar(ScalarMappable(image.norm, image.cmap), ax=ax)
+    bar.set_label(f"rows, each ±{half:,.0f}; pale: not told apart from half of the others", fontsize=8)
+    bar.ax.tick_params(labelsize=8)
 
 
 def _map(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
@@ -342,6 +366,10 @@ def _boxes(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.set_ylabel(", ".join(groups), fontsize=9)
     _tidy(ax, dated)
+    shares = list(dict.fromkeys(frame["statistic"][frame["statistic"].str.endswith("%")]))
+    if shares:
+        dot = "; dot: mean" if (frame["statistic"] == "mean").any() else ""
+        ax.set_xlabel(f"lines: {', '.join(shares)}{dot}\nbelow each line its interval", fontsize=8)
 
 
 def _box(ax: Axes, height: int, quantiles: pd.DataFrame) -> None:
