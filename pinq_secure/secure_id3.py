@@ -20,12 +20,12 @@ from miners.fitted.route import Frame
 from pinq.errors import QueryError
 from pinq.public.checks import Shown, whole_number
 from pinq.public.epsilon import Epsilon
-from pinq.public.schema import Schema
+from pinq.public.schema import MAX_ROWS, Schema
 from pinq_secure.id3.task import hold, require_tables
 from pinq_secure.mpc.arithmetic import field_bits
 from pinq_secure.session.loss import Loss
 from pinq_secure.session.party import run_simulation
-from pinq_secure.session.session import MAX_ROWS, Member, Session
+from pinq_secure.session.session import Member, Session
 
 
 @dataclass(frozen=True)

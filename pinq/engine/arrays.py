@@ -18,7 +18,7 @@ from pinq.engine.codes import Codes, RowBlock, ShardSource, smallest
 from pinq.engine.counting import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows, code_tables
 from pinq.engine.shards import ShardColumns, contents_of
-from pinq.engine.tables import Listed, Measure, Sparse, Table, TableRequest, go_on, require_open
+from pinq.engine.tables import Listed, Measure, Sparse, T, Table, TableRequest, go_on, require_open
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Axis, Partition, joint_slots
 from pinq.public.schema import ENTRY_BYTES, Kept, Schema
@@ -31,7 +31,6 @@ LOCATED_BYTES, LOCATED_ROW_BYTES = 2**26, 8  # of all locations; of a row, which
 TALLIES_BYTES = 2**26  # of all threads' tables of sums
 THREADS = min(8, os.cpu_count() or 1)  # that do long work side by side: one for each core, eight at most
 
-T = TypeVar("T")
 U = TypeVar("U")
 
 

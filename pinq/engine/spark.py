@@ -31,7 +31,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 import numpy as np
@@ -43,7 +43,7 @@ from pinq.engine.delimited import Lines
 from pinq.engine.encoding import EncodingReport, Losses, bound, encode, encoder_of
 from pinq.engine.shards import coins_of, keyed, shards_of
 from pinq.engine.sources import declared_columns, require_columns
-from pinq.engine.tables import Measure, Table, TableRequest, require_open
+from pinq.engine.tables import Measure, T, Table, TableRequest, require_open
 from pinq.errors import PolicyError
 from pinq.language.parts import PartSet
 from pinq.policy.policy import Policy
@@ -244,8 +244,6 @@ MAX_CORES = 2**12
 PARTITION = "spark_partition_id() AS partition"
 # Seconds between two looks at whether the caller has given up.
 LOOK = 0.1
-
-T = TypeVar("T")
 
 
 def spark_frame(policy: Policy, data: object) -> DataFrame | None:

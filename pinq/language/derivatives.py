@@ -681,7 +681,7 @@ LOSSES: Mapping[str, type[AnyDerivatives]] = {kind.kind: kind for kind in get_ar
 
 
 def _limit(limit: float, largest: float) -> float:
-    """Raises ``QueryError`` unless a norm's limit is above 0 and at largest so large."""
+    """Raises ``QueryError`` unless a norm's limit is above 0 and at most ``largest``."""
     if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 1 / POINTS <= limit <= largest:
         allowed = f"a number from {1 / POINTS:.4f} to {largest:,.10g}"
         raise QueryError(f"is {limit!r}", parameter="limit", allowed=allowed)

@@ -29,6 +29,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from pinq.errors import BudgetExceeded, NotAllowed, NotAuthorised, PinqError, PolicyError, QueryError
+from pinq.language.queries import Verb
 from pinq.ledger.composition import Demand
 from pinq.public.checks import first_of, is_whole
 from pinq.public.epsilon import NANO, Epsilon
@@ -126,7 +127,7 @@ EVENT_BYTES = 1024  # what a line of the log counts at least
 STORED_BYTES = 2 * 10**9
 """Bytes that the ledger keeps of a grant's requests if its terms name no other number."""
 
-VERBS = ("noisy_count", "noisy_sum", "noisy_avg", "exp_mech")
+VERBS: tuple[str, ...] = get_args(Verb)
 
 
 def now() -> datetime:

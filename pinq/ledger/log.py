@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pinq.errors import LedgerError, PinqError
-from pinq.ledger.database import ROWS_AT_A_TIME, AnswerSize, Database, EventRow, Row, SQLite, url_of
+from pinq.ledger.database import ROWS_AT_A_TIME, AnswerSize, Database, EventRow, Row, SQLite, T, url_of
 from pinq.ledger.events import (
     EVENT_BYTES,
     Answered,
@@ -48,7 +48,6 @@ from pinq.ledger.state import Account, LedgerState, Wanted
 from pinq.public.epsilon import Epsilon
 
 R = TypeVar("R", bound=Record)
-T = TypeVar("T")
 HELD_SECONDS = 60.0
 SNAPSHOT_EVENTS = 5_000  # a replay of so many takes .2 s
 SNAPSHOT_BYTES = 2_000  # an event for so many bytes of the last snapshot: then its writing costs an event microseconds

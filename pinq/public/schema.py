@@ -11,12 +11,12 @@ import json
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
 from pinq.errors import QueryError
-from pinq.public.checks import closest, require_text
+from pinq.public.checks import T, closest, require_text
 from pinq.public.columns import Categorical, Declared, Numeric, Value
 from pinq.public.dates import Date, DateTime
 
@@ -36,7 +36,6 @@ __all__ = [
 ]
 
 ENTRY_BYTES = 512  # of a key
-T = TypeVar("T")
 
 
 class Kept:
@@ -90,6 +89,7 @@ Adjacency = Literal["add-remove", "substitute"]
 Column = Annotated[Categorical | Numeric | Date | DateTime, Field(discriminator="type")]
 
 
+MAX_ROWS = 2**33  # of any table
 KEPT_BYTES = 2**25  # of bound specs and losses
 
 
@@ -119,7 +119,7 @@ class Public(Declared):
     """The keys that everybody may see: a policy has them, and its schema has no others."""
 
     columns: dict[str, Column] = Field(min_length=1)
-    max_rows: int = Field(ge=1, le=2**33, description="no table that the policy admits has more rows")
+    max_rows: int = Field(ge=1, le=MAX_ROWS, description="no table that the policy admits has more rows")
     adjacency: Adjacency = Field(default="add-remove", description="which tables are neighbours")
     privacy_unit: Literal["row"] | PrivacyUnit = Field(default="row", description="whose presence is hidden")
 

@@ -23,7 +23,6 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -40,7 +39,7 @@ from pinq.errors import (
     Unavailable,
 )
 from pinq.language.wire import PROTOCOL, PROTOCOL_HEADER, REVISION, REVISION_HEADER, Failure, status_of
-from pinq.server.datasets import Datasets
+from pinq.server.datasets import Datasets, T
 from pinq.server.limits import AuthThrottle, Settings, TokenQueues
 from pinq.server.log import RequestLog, unexpected
 from pinq.server.readiness import Metrics
@@ -49,7 +48,6 @@ from pinq.server.sign_in import MAX_ID_TOKEN, People, Unknown
 from pinq.server.workers import STOP_SECONDS, Workers
 
 REFUSAL_SECONDS = 0.01
-T = TypeVar("T")
 _HEADERS = {PROTOCOL_HEADER: PROTOCOL, REVISION_HEADER: str(REVISION), "Cache-Control": "no-store"}
 
 

@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from pinq.curator.meter import MINUTE
 from pinq.curator.price import MAX_WORK
 from pinq.errors import TooManyRequests
 
 MANY = 4096
-MINUTE = 60.0
 
 
 @dataclass(frozen=True)

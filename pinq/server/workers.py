@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import connection
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from typing import Any
 
 from pinq.curator.deadline import Deadline, Stopped, TooHeavy
 from pinq.curator.meter import Meter
@@ -38,7 +38,7 @@ from pinq.engine.sources import FileFacts
 from pinq.errors import PinqError, PolicyError, Unavailable
 from pinq.language.wire import Failure
 from pinq.policy.policy import Policy
-from pinq.server.datasets import Dataset, Datasets
+from pinq.server.datasets import Dataset, Datasets, T
 from pinq.server.limits import Settings
 from pinq.server.log import RequestLog, log_details, unexpected
 from pinq.server.replies import Visit, Work, begun
@@ -54,7 +54,6 @@ END, BEAT = 0, 1  # the places of the two numbers
 _PROCESSES = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
 _PROCESSES.set_forkserver_preload([__name__])
 
-T = TypeVar("T")
 Look = Callable[[Callable[[float], None]], Awaitable[None]]
 """Looks whether a request should end, and if so calls what ends it at a moment."""
 

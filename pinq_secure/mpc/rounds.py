@@ -34,10 +34,10 @@ from pydantic import BaseModel, Field, StrictInt, ValidationError
 
 from pinq.errors import SessionError
 from pinq.public.bits import SYSTEM, Bits
+from pinq.public.epsilon import NANO
 from pinq_secure.mpc.noise import stream
 
 TICK = 0.02  # seconds: one number's noise takes a tenth of this at epsilon .0015
-NANO = 10**9
 FIRST = "noise by digits"  # changes with what a key draws: a session that drew otherwise does not go on
 MOST = 2**62  # no opened value is as large
 

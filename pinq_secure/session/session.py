@@ -21,14 +21,13 @@ from pinq.errors import QueryError, SessionError
 from pinq.language.specs import Cuts, Values
 from pinq.public.columns import Declared, FiniteDecimal, problems
 from pinq.public.epsilon import Epsilon
-from pinq.public.schema import Column, PrivacyUnit, Schema
+from pinq.public.schema import MAX_ROWS, Column, PrivacyUnit, Schema
 from pinq_secure.id3.public_tree import ExactRules, LossSplit, NoisyRules, Rule
 from pinq_secure.id3.secret_tree import require_paths
 from pinq_secure.id3.task import Task, require_records
 from pinq_secure.mpc.arithmetic import require_bits, threshold_of
 from pinq_secure.sums import Miner, sum_bits
 
-MAX_ROWS = 2**33
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
