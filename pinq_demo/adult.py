@@ -130,7 +130,7 @@ def spend_the_rest(handle: pinq.PrivateQueryable) -> None:
         except pinq.BudgetExceeded as error:
             say(f"Refused: {error}")
             break
-        say(f"About {rows:,} rows (epsilon 0.3; {pinq_remaining(handle)} remains)")
+        say(f"About {rows:,} rows (epsilon 0.3; {float(handle.budget.remaining):g} remains)")
 
 
 def split_rows(folder: Path) -> pd.DataFrame:
@@ -173,11 +173,6 @@ def compare(miner: DiffPC45, held_out: pd.DataFrame, folder: Path) -> None:
     say(f"  DiffPC45, epsilon 1        {miner.score(features, truth):.3f}")
     say(f"  scikit-learn, not private  {exact.score(features, truth):.3f}")
     say(f"  always the larger class    {truth.value_counts(normalize=True).max():.3f}\n")
-
-
-def pinq_remaining(handle: pinq.PrivateQueryable) -> str:
-    """Returns the remaining budget as a decimal number."""
-    return f"{float(handle.budget.remaining):g}"
 
 
 def shell(folder: Path, *words: str, show: bool = True, fails: bool = False) -> str:

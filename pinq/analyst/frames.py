@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from pinq.language.parts import PartSet
-from pinq.language.queries import Act, Asked
+from pinq.language.queries import Asked
 from pinq.public.checks import many
 
 SHOWN_ROWS = 20  # of a table in a notebook
@@ -81,7 +81,8 @@ class History(pd.DataFrame):
     def of(cls, lines: Iterable[tuple[Asked, object]]) -> History:
         """Builds the frame of lines of the log, each with its answer in the schema's values."""
         rows = [
-            (line.at, _about(line), line.epsilon, line.spent, line.outcome, answer, *_told(line.act))
+            (line.at, _about(line), line.epsilon, line.spent, line.outcome, answer)
+            + (("", "") if line.act is None else (line.act.name, line.act.run))
             for line, answer in lines
         ]
         frame = cls(rows, columns=[*SHOWN, "act", "run"], dtype=object)
@@ -136,10 +137,6 @@ def _summed(queries: pd.DataFrame) -> list[object]:
 
 def _about(line: Asked) -> str:
     return line.about if line.version is None else f"{line.about} (version {line.version} of the rows)"
-
-
-def _told(act: Act | None) -> tuple[str, str]:
-    return ("", "") if act is None else (act.name, act.run)
 
 
 def _short(value: object, width: int | None) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -110,16 +110,14 @@ def _write(report: Audit, form: str, output: Path | None, key: Path | None, *, s
     from pinq.provider.report.html import page
 
     if form == "text":
-        with output.open("w", encoding="utf-8") if output else nullcontext() as file:
-            print_audit(report, console(file), single=single)
+        file = StringIO() if output else None
+        print_audit(report, console(file), single=single)
+        text = file.getvalue() if file else ""
+    elif form == "head" and key is not None:
+        text = report.signed(key)
     else:
-        if form == "head" and key is not None:
-            text = report.signed(key)
-        else:
-            text = {"json": Audit.to_json, "csv": Audit.to_csv, "html": page}[form](report).rstrip("\n") + "\n"
-        output.write_text(text, encoding="utf-8") if output else typer.echo(text, nl=False)
-    if output:
-        typer.echo(printable(f"Wrote {output}."), err=True)
+        text = {"json": Audit.to_json, "csv": Audit.to_csv, "html": page}[form](report).rstrip("\n") + "\n"
+    print_or_write(text, output)
 
 
 def _verify(certificate: Path, model: Path, policy: Path | None, ledger: Path | None, *, as_json: bool) -> None:
@@ -165,10 +163,7 @@ def statement(
     from pinq.provider.report.statement import statement as state
 
     stated = state(policy)
-    text = stated.to_json() + "\n" if as_json else stated.to_html()
-    output.write_text(text, encoding="utf-8") if output else typer.echo(text, nl=False)
-    if output:
-        typer.echo(printable(f"Wrote {output}."), err=True)
+    print_or_write(stated.to_json() + "\n" if as_json else stated.to_html(), output)
 
 
 @commands.command(rich_help_panel="Audit")
@@ -240,8 +235,7 @@ def selftest(
 
         seen = measure(policy, minutes=minutes, server=server, progress=show)
     if report is not None:
-        report.write_text(seen.to_html() if report.suffix == ".html" else seen.to_json() + "\n", encoding="utf-8")
-        typer.echo(printable(f"Wrote {report}."), err=True)
+        print_or_write(seen.to_html() if report.suffix == ".html" else seen.to_json() + "\n", report)
     if as_json:
         typer.echo(seen.to_json())
     else:

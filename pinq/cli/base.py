@@ -165,13 +165,13 @@ def print_lines(text: object) -> None:
     typer.echo("\n".join(map(printable, str(text).splitlines())))
 
 
-def print_or_write(text: str, output: Path | None, advice: str) -> None:
-    """Prints a proposed file, or writes it and says what comes next."""
+def print_or_write(text: str, output: Path | None, advice: str = "") -> None:
+    """Prints a text, or writes it to a file and says what comes next."""
     if output is None:
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
-        typer.echo(printable(f"Wrote {output}. {advice}"), err=True)
+        typer.echo(printable(f"Wrote {output}. {advice}".rstrip()), err=True)
 
 
 def print_json(content: Mapping[str, object]) -> None:

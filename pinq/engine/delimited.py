@@ -44,9 +44,10 @@ import sys
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any
@@ -207,7 +208,7 @@ class DelimitedFiles(TextFiles):
                     _first_line(stream)
                     number += 1
                 for block in _blocks(stream):
-                    yield self._parse(block, columns, lines, _Place(file.name, number))
+                    yield self._parse(block, columns, lines, partial(_line_of, file.name, number))
                     number += block.count(b"\n")
 
     def _glances(self) -> dict[str, list[list[str]]]:
@@ -249,7 +250,7 @@ class DelimitedFiles(TextFiles):
                 f"name the columns{self._otherwise('; ')}."
             )
         lines = Lines()
-        fields = self._parse(line, None, lines, _Place(file.name, number)).columns
+        fields = self._parse(line, None, lines, partial(_line_of, file.name, number)).columns
         if lines.lost:
             other = self._otherwise("; ")
             raise PolicyError(
@@ -259,7 +260,9 @@ class DelimitedFiles(TextFiles):
             )
         return tuple(name[0].as_py() or "" for name in fields)
 
-    def _parse(self, block: bytes, columns: Sequence[str] | None, lines: Lines, begin: _Place) -> pa.Table:
+    def _parse(
+        self, block: bytes, columns: Sequence[str] | None, lines: Lines, line_of: Callable[[int], str]
+    ) -> pa.Table:
         """Parses the readable lines of a block, which ends in a newline.
 
         Without ``columns`` it is one line, and all fields of it are returned.
@@ -272,7 +275,7 @@ class DelimitedFiles(TextFiles):
         for reason, mask in self._faults(block, text, lengths, foreign):
             new = mask & ~bad
             if new.any():
-                lines.add(reason, int(new.sum()), begin.of(int(new.argmax())))
+                lines.add(reason, int(new.sum()), line_of(int(new.argmax())))
             bad |= new
         # A line of one byte is a newline alone: no row, and nothing to count. Nor is one of delimiters alone.
         kept = ~bad & (lengths > 1)
@@ -297,7 +300,7 @@ class DelimitedFiles(TextFiles):
             lines.add(
                 f"{_MISFITS} {len(self.names)}",
                 len(misfits),
-                begin.of(int(np.flatnonzero(kept)[first])),
+                line_of(int(np.flatnonzero(kept)[first])),
             )
         return table
 
@@ -545,16 +548,9 @@ def _advice(reason: str) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The start of a block."""
-
-    file: str
-    number: int
-
-    def of(self, line: int) -> str:
-        """The name of a line in messages."""
-        return f"line {self.number + line:,} of {self.file}"
+def _line_of(file: str, start: int, line: int) -> str:
+    """The name of a block's line in messages."""
+    return f"line {start + line:,} of {file}"
 
 
 @contextmanager

@@ -37,6 +37,14 @@ PROBE_SECONDS = 15.0  # how often a ledger is written to and a worker asked, whe
 LOOK_SECONDS = 3.0
 LEAST_BYTES = 2**24
 SQLITE = "sqlite:///"
+# The numbers of a dataset; the last three only of one that can answer.
+OF_DATASETS = {
+    "pinq_ready": "1 where questions can be answered now, else 0.",
+    "pinq_current": "1 where the source is the one that was encoded, else 0.",
+    "pinq_spent_epsilon": "Spent by all analysts together.",
+    "pinq_cap_epsilon": "The cap over all analysts.",
+    "pinq_valid_grants": "Grants that are neither revoked nor expired.",
+}
 
 
 @dataclass(frozen=True)
@@ -124,15 +132,7 @@ class Readiness(Collector):
         lost = CounterMetricFamily(
             "pinq_lost_log_lines", "Lines of the log of requests that could not be written.", value=self._log.lost
         )
-        spent = GaugeMetricFamily("pinq_spent_epsilon", "Spent by all analysts together.", labels=["dataset"])
-        cap = GaugeMetricFamily("pinq_cap_epsilon", "The cap over all analysts.", labels=["dataset"])
-        grants = GaugeMetricFamily(
-            "pinq_valid_grants", "Grants that are neither revoked nor expired.", labels=["dataset"]
-        )
-        ready = GaugeMetricFamily("pinq_ready", "1 where questions can be answered now, else 0.", labels=["dataset"])
-        current = GaugeMetricFamily(
-            "pinq_current", "1 where the source is the one that was encoded, else 0.", labels=["dataset"]
-        )
+        gauges = [GaugeMetricFamily(*of_dataset, labels=["dataset"]) for of_dataset in OF_DATASETS.items()]
         failed = GaugeMetricFamily(
             "pinq_failed_reloads",
             "Policies that could not be opened at the start or the last reload.",
@@ -147,15 +147,13 @@ class Readiness(Collector):
             "pinq_ended_workers", "Worker processes that ended by themselves or were killed.", value=self._workers.ends
         )
         for name, dataset in self._datasets.served.items():
-            is_ready = not problem_of(dataset)
-            ready.add_metric([name], is_ready)
-            current.add_metric([name], not dataset.outdated())
-            if is_ready:
-                together = dataset.ledger.together()
-                spent.add_metric([name], float(together.spent))
-                cap.add_metric([name], float(together.cap))
-                grants.add_metric([name], sum(grant.valid for grant in dataset.ledger.grants().values()))
-        return lost, spent, cap, grants, ready, current, failed, workers, ended
+            numbers: list[float] = [not problem_of(dataset), not dataset.outdated()]
+            if numbers[0]:
+                together, grants = dataset.ledger.together(), dataset.ledger.grants().values()
+                numbers += [float(together.spent), float(together.cap), sum(grant.valid for grant in grants)]
+            for gauge, number in zip(gauges, numbers, strict=False):
+                gauge.add_metric([name], number)
+        return lost, *gauges, failed, workers, ended
 
 
 class Metrics:

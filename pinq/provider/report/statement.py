@@ -88,7 +88,7 @@ def statement(policy: str | os.PathLike[str] | Policy) -> Statement:
         _attacker(loaded, report),
         _analysts(report),
         _public(loaded, report),
-        _mechanisms(),
+        Section("Mechanisms", ("method", "how answers are protected"), MECHANISMS),
         _proofs(report),
     )
     return Statement(loaded.dataset, sections)
@@ -176,10 +176,6 @@ def _in_words(column: Column) -> str:
 def _reasons(policy: Policy, field: str) -> str:
     given = [why for name, why in policy.reviewed.items() if name == field or name.startswith(f"{field}.")]
     return "; ".join(dict.fromkeys(given)) or "declared in the policy"
-
-
-def _mechanisms() -> Section:
-    return Section("Mechanisms", ("method", "how answers are protected"), list(MECHANISMS))
 
 
 def _proofs(report: Audit | None) -> Section:
