@@ -10,12 +10,13 @@ import sys
 from base64 import b64decode
 from pathlib import Path
 
+Point = tuple[int, int]
 P = 2**255 - 19  # the field
 L = 2**252 + 27742317777372353535851937790883648493  # the order of the base point
 D = -121665 * pow(121666, -1, P) % P  # the curve: y^2 - x^2 = 1 + D x^2 y^2
 
 
-def point(encoded):
+def point(encoded: bytes) -> Point:
     """Decodes a point (RFC 8032, section 5.1.3): y, and the parity of x in the highest bit."""
     number = int.from_bytes(encoded, "little")
     y, odd = number % 2**255, number >> 255
@@ -28,13 +29,13 @@ def point(encoded):
     return (P - x if x % 2 != odd else x), y
 
 
-def add(one, other):
+def add(one: Point, other: Point) -> Point:
     (a, b), (c, d) = one, other
     k = D * a * b * c * d
     return (a * d + b * c) * pow(1 + k, -1, P) % P, (b * d + a * c) * pow(1 - k, -1, P) % P
 
 
-def times(number, of):
+def times(number: int, of: Point) -> Point:
     total = (0, 1)
     for bit in f"{number:b}":
         total = add(total, total)
@@ -45,7 +46,7 @@ def times(number, of):
 BASE = point((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
 
 
-def signed_by(public, text, signature):
+def signed_by(public: bytes, text: bytes, signature: bytes) -> bool:
     """Whether a signature is the key's (RFC 8032, section 5.1.7)."""
     if len(signature) != 64 or (s := int.from_bytes(signature[32:], "little")) >= L:
         return False
@@ -53,7 +54,7 @@ def signed_by(public, text, signature):
     return times(s, BASE) == add(point(signature[:32]), times(k, point(public)))
 
 
-def head(note, key):
+def head(note: str, key: str) -> str:
     """Returns the event that a signed head names; ``ValueError`` for another file, or another signature."""
     name, identifier, data = key.strip().split("+", 2)
     kind_and_public = b64decode(data, validate=True)

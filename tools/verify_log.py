@@ -2,8 +2,7 @@
 """Checks a ledger of pinq without pinq: written from docs/log-format.md alone, with Python's standard library.
 
 Usage: python verify_log.py LEDGER [SEQ:HASH]. LEDGER is an SQLite file, which is only read, or JSON lines. SEQ:HASH is
-a head that was kept elsewhere: without one, a log that was written anew cannot be told. If an event breaks a rule, the
-exit status is 1, and the first such event is named.
+a head that was kept elsewhere: without one, a log that was written anew cannot be told. A fault ends with status 1.
 """
 
 import hashlib
@@ -12,6 +11,7 @@ import sqlite3
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 COLUMNS = ("seq", "at", "kind", "analyst", "request", "body", "hash")
 TERMS = "max_epsilon_per_query columns verbs queries_per_minute work_per_minute stored_bytes"
@@ -26,20 +26,20 @@ FIELDS = {  # by kind: fields that it has / fields that it may have
 }
 
 
-def need(holds, rule):
+def need(holds: object, rule: str) -> None:
     if not holds:
         raise ValueError(rule)
 
 
 class Part:  # its own questions; its partitions, each with the largest cost of a part and the parts; its cost
-    def __init__(self):
-        self.direct, self.partitions, self.cost = 0, {}, 0
+    def __init__(self) -> None:
+        self.direct, self.cost, self.partitions = 0, 0, dict[str, Any]()
 
 
-def charge(versions, body):
+def charge(versions: dict[int, Part], body: dict[str, Any]) -> int:
     """Adds a charge to the tree of its version; returns the sum of all versions' costs."""
     keys, nodes, asked = body["demand"]
-    parts, above = [versions.setdefault(body.get("version", 1), Part())], [[0]]
+    parts, above = [versions.setdefault(body.get("version", 1), Part())], list[Any]([[0]])
     for parent, partition, key in nodes:
         need(0 <= parent < len(parts) and partition >= 0, "a part stands before the part above it")
         above.append(parts[parent].partitions.setdefault(keys[partition], [0, {}]))
@@ -54,16 +54,17 @@ def charge(versions, body):
 
 
 class Log:  # the meaning of the events so far
-    def __init__(self):
-        self.dataset, self.cap, self.rule, self.meaning, self.version, self.heads = "", 0, "union", None, 1, []
-        self.costs, self.charged, self.answered = {"sum": 0, "union": 0}, set(), set()
-        self.grants, self.trees, self.spent, self.union, self.snapshot = {}, {}, {}, {}, (0, "")  # its event, its text
+    def __init__(self) -> None:
+        self.dataset, self.cap, self.rule, self.version, self.snapshot = "", 0, "union", 1, (0, "")  # its event, text
+        self.meaning, self.heads, self.costs = list[str](), list[str](), {"sum": 0, "union": 0}
+        self.charged, self.answered, self.spent = set[tuple[str, str]](), set[tuple[str, str]](), dict[str, int]()
+        self.grants, self.trees, self.union = dict[str, Any](), dict[str, Any](), dict[int, Part]()
 
-    def apply(self, seq, at, kind, who, request, body, answer):
+    def apply(self, seq: int, at: str, kind: str, who: str, request: str, body: dict[str, Any], answer: str) -> None:
         must, may = (set(names.split()) for names in FIELDS.get(kind, "?/").split("/"))
         need(must <= set(body) <= must | may, f"{kind!r} with these fields is of another format")
         need((seq == 1) == (kind == "created"), "`created` is the first event, and no other")
-        grant, self.dataset = self.grants.get(who), body.get("dataset", self.dataset)
+        grant, self.dataset = self.grants.get(who, {}), body.get("dataset", self.dataset)
         if kind == "policy":
             meaning = [body["schema"].get("adjacency", "add-remove"), body["schema"].get("privacy_unit", "row")]
             need(not self.grants or meaning == self.meaning, "epsilon changed its meaning after budgets were granted")
@@ -75,17 +76,17 @@ class Log:  # the meaning of the events so far
             need(body["number"] in (self.version, self.version + 1), "versions are counted one by one")
             self.version = body["number"]
         elif kind == "grant":
-            need(grant is None or grant["revoked"], "a grant in the place of a valid one")
+            need(not grant or grant["revoked"], "a grant in the place of a valid one")
             self.grants[who] = body | {"revoked": False}
-        elif kind in ("extend", "terms", "token", "revoke"):
-            need(grant and not grant["revoked"], "it changes a grant that is none")
+        elif kind in ("extend", "terms", "token", "revoke", "charge"):
+            need(grant and not grant["revoked"], f"{kind!r} without a grant, or after its end")
             if kind == "extend":
                 grant |= {"limit": grant["limit"] + body["more"], "expires": body["expires"] or grant["expires"]}
             elif kind == "terms":
                 self.grants[who] = {name: grant[name] for name in ("limit", "expires", "revoked")} | body
+            elif kind == "charge":
+                self.charge(datetime.fromisoformat(at) - timedelta(seconds=1), who, request, body, grant)
             grant["revoked"] = kind == "revoke"
-        elif kind == "charge":
-            self.charge(datetime.fromisoformat(at) - timedelta(seconds=1), who, request, body, grant)
         elif kind == "snapshot" and seq == self.snapshot[0]:
             need(hashlib.sha256(self.snapshot[1].encode()).hexdigest() == body["digest"], "another snapshot was logged")
             kept = {name: account["total"] for name, account in json.loads(self.snapshot[1])["accounts"]}
@@ -95,9 +96,8 @@ class Log:  # the meaning of the events so far
             need(hashlib.sha256(answer.encode()).hexdigest() == body["payload"], "another answer than was given")
             self.answered.add((who, request))
 
-    def charge(self, moment, who, request, body, grant):
+    def charge(self, moment: datetime, who: str, request: str, body: dict[str, Any], grant: Any) -> None:
         verb, version, epsilon = body.get("verb", ""), body.get("version", 1), body["epsilon"]
-        need(grant and not grant["revoked"], "a charge without a grant")
         need(not grant["expires"] or moment < datetime.fromisoformat(grant["expires"]), "a charge after the grant")
         need(verb in ("", *grant.get("verbs", [verb])), "a verb that the grant forbids")
         need(type(epsilon) is int and 0 <= epsilon <= grant.get("max_epsilon_per_query", epsilon), "no such epsilon")
@@ -110,7 +110,7 @@ class Log:  # the meaning of the events so far
         need(self.costs[self.rule] <= self.cap, f"all spent {self.costs[self.rule]} of {self.cap} nano-epsilons")
 
 
-def rows_of(path):
+def rows_of(path: Path) -> tuple[Any, Any]:
     """The events with the texts of answers, oldest first; and the snapshot's event and text, (0, "") without one."""
     if path.read_bytes()[:16] != b"SQLite format 3\0":
         lines = map(json.loads, filter(None, path.read_text(encoding="utf-8").split("\n")))
@@ -122,17 +122,17 @@ def rows_of(path):
     return rows, (kept and database.execute("SELECT seq, payload FROM snapshot").fetchone()) or (0, "")
 
 
-def verify(path, head=""):
+def verify(path: str | Path, head: str = "") -> tuple[str, Log]:
     """Returns the first fault, or an empty text, and the log."""
     log, before = Log(), ""
     try:
         rows, log.snapshot = rows_of(Path(path))
-        for seq, *texts, chained, answer in rows:
-            line = json.dumps([before, seq, *texts], separators=(",", ":"), ensure_ascii=False)
+        for seq, at, kind, who, request, body, chained, answer in rows:
+            line = json.dumps([before, seq, at, kind, who, request, body], separators=(",", ":"), ensure_ascii=False)
             before = hashlib.sha256(line.encode()).hexdigest()
             log.heads.append(f"{seq}:{before}")
             need((seq, chained) == (len(log.heads), before), "the chain is broken: the log was edited or cut")
-            log.apply(seq, *texts[:-1], json.loads(texts[-1]), answer)
+            log.apply(seq, at, kind, who, request, json.loads(body), answer)
         need(log.heads and head in ("", *log.heads), "the log never had this head: it was cut or written anew")
     except (LookupError, TypeError, ValueError, AttributeError, OSError, sqlite3.Error) as error:
         return f"event {len(log.heads)}: {error or type(error).__name__}", log
