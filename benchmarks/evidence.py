@@ -74,9 +74,9 @@ CLAIMS = (
     ),
     Claim(
         "checker",
-        "a checker that shares no code finds changes in a log",
+        "a checker that shares no code agrees with the audit, and finds changes in a log",
         f"{ASSURED}integration/test_verify_log.py",
-        r"\| changes [^|]*\| ([\d,]+) (\| [^|]+) \|",
+        r"\| (random ledgers[^|]*\| [\d,]+ \| [^|]+)(\|)\n\|( changes[^|]*\| [\d,]+ \| [^|]+) \|",
     ),
     Claim(
         "kills",

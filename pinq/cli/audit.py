@@ -157,13 +157,15 @@ def head_key(
 def statement(
     policy: PolicyFile,
     as_json: AsJson = False,
+    record: Annotated[bool, flag("--registry", help="The record of the public registry of deployments, YAML.")] = False,
     output: Annotated[Path | None, option("-o", "--output", metavar="FILE", help="The file to write.")] = None,
 ) -> None:
     """Write what is guaranteed, as one page for a data protection officer; needs no data."""
+    from pinq.provider.report.registry import registry
     from pinq.provider.report.statement import statement as state
 
-    stated = state(policy)
-    print_or_write(stated.to_json() + "\n" if as_json else stated.to_html(), output)
+    text = registry(policy) if record else state(policy).to_json() + "\n" if as_json else state(policy).to_html()
+    print_or_write(text, output)
 
 
 @commands.command(rich_help_panel="Audit")

@@ -286,6 +286,7 @@ class Audit:
         accounts: By analyst.
         events: Events in the log; their chain was verified.
         head: The last event's hash; two audits with the same head saw the same log.
+        versions: Versions of the rows so far.
         lines: Every event, oldest first.
         only: The analyst that accounts and lines were narrowed to.
         ledger: The file or database that was read.
@@ -297,6 +298,7 @@ class Audit:
     accounts: dict[str, Account]
     events: int = 0
     head: str = ""
+    versions: int = 1
     lines: list[AuditLine] = field(default_factory=list)
     only: str | None = None
     ledger: str = ""
@@ -498,6 +500,7 @@ def replay(dataset: str, events: Iterable[Event]) -> Audit:
                 position = waiting.pop((event.analyst, event.request), None)
                 if position is not None:
                     report.lines[position] = replace(report.lines[position], outcome="answered")
+    report.versions = 1 if state.rows is None else state.rows.number
     return report
 
 

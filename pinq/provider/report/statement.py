@@ -78,13 +78,9 @@ def statement(policy: str | os.PathLike[str] | Policy) -> Statement:
         PolicyError: A wrong policy.
         LedgerError: The chain of the log does not hold.
     """
-    loaded = load_policy(policy)
-    try:
-        report = audit(loaded)
-    except NoLedger:
-        report = None
+    loaded, report = facts(policy)
     sections = (
-        _guarantee(loaded, report),
+        guarantee(loaded, report),
         _attacker(loaded, report),
         _analysts(report),
         _public(loaded, report),
@@ -94,7 +90,17 @@ def statement(policy: str | os.PathLike[str] | Policy) -> Statement:
     return Statement(loaded.dataset, sections)
 
 
-def _guarantee(policy: Policy, report: Audit | None) -> Section:
+def facts(policy: str | os.PathLike[str] | Policy) -> tuple[Policy, Audit | None]:
+    """Reads a policy, and its log where there is one."""
+    loaded = load_policy(policy)
+    try:
+        return loaded, audit(loaded)
+    except NoLedger:
+        return loaded, None
+
+
+def guarantee(policy: Policy, report: Audit | None) -> Section:
+    """States who is protected against what, and by which numbers."""
     unit, schema, cap = policy.privacy_unit, policy.schema_, Epsilon.of(policy.cap)
     protected = "one row" if isinstance(unit, str) else f"all rows of one {unit.column}, at most {unit.max_rows}"
     changed = "is replaced by another" if schema.adjacency == "substitute" else "is in the table or is not"
@@ -159,14 +165,14 @@ def _analysts(report: Audit | None) -> Section:
 
 def _public(policy: Policy, report: Audit | None) -> Section:
     """Each column with what is declared of it and why, and who declared it."""
-    rows = [(name, _in_words(column), _reasons(policy, f"columns.{name}")) for name, column in policy.columns.items()]
+    rows = [(name, in_words(column), _reasons(policy, f"columns.{name}")) for name, column in policy.columns.items()]
     rows += [(name, "", _reasons(policy, name)) for name in policy.reviewed if not name.startswith("columns.")]
     declared = [line for line in (report.lines if report else []) if line.kind == "policy"]
     rows += [("the policy", line.about, f"{when(line.at)} {line.by} {line.because}".strip()) for line in declared]
     return Section("Public by the provider's decision", ("of", "declared", "why, and by whom"), rows)
 
 
-def _in_words(column: Column) -> str:
+def in_words(column: Column) -> str:
     """A column's declaration, as the policy has it."""
     said = column.model_dump(mode="json", exclude_defaults=True)
     values = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in said.items()}
@@ -180,10 +186,9 @@ def _reasons(policy: Policy, field: str) -> str:
 
 def _proofs(report: Audit | None) -> Section:
     log = "there is no log yet" if report is None else f"{report.events:,} events, chain verified, last {report.head}"
-    versions = sum(line.kind == "version" for line in report.lines) if report else 0
     rows = [
         ("The log", log),
-        ("Versions of the rows", f"{versions:,} events in the log"),
+        ("Versions of the rows so far", f"{report.versions if report else 1:,}"),
         ("Why each mechanism is private", "docs/privacy.md"),
         ("Why the budget's rule holds, proved by machine", "docs/proof.md"),
         ("How to check the log without this program", "docs/log-format.md"),

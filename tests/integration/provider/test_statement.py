@@ -12,6 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pinq.cli.main import app
+from pinq.policy.plain_yaml import read_yaml
+from pinq.provider.report.registry import registry
 from pinq.provider.report.statement import statement
 
 POLICY = """
@@ -91,3 +93,42 @@ def test_its_numbers_follow_from_the_policy(
         "at most 50.0 %",
     ]
     assert told["Analysts"] == []
+
+
+REGISTRY = {  # the fields of registry.opendp.org, from the template of its repository of records
+    "basic": "name data_curators description intended_use data_product_type data_product_region data_product_sector "
+    "publication_date",
+    "dp_variant": "variant_name data_domain unprotected_quantities",
+    "privacy_loss": "privacy_unit privacy_unit_details number_of_privacy_units privacy_parameters "
+    "privacy_parameters_details",
+    "deployment_model": "model_name model_name_details trust_assumptions actors release_type release_type_details "
+    "data_source_type data_source_type_details access_type access_type_details",
+    "implementation": "preprocessing_and_hyperparameter_tuning mechanisms composition post_processing justification "
+    "utility additional_information",
+    "administrative": "evidence_sources status registry_authors tier",
+}
+PROVIDERS = {"data_curators", "description", "intended_use", "data_product_region", "data_product_sector"}
+
+
+def test_the_registrys_record_has_its_fields_and_28_of_34_are_filled(tmp_path: Path) -> None:
+    """What the policy and the log say; six fields are the provider's own words, and empty."""
+    policy, run = written(tmp_path, unit="{column: id, max_rows: 3}"), CliRunner()
+    assert read_yaml(registry(policy))["deployment"]["basic"]["publication_date"] == "", "nothing was granted yet"
+    assert run.invoke(app, ["grant", str(policy), "ana", "--epsilon", "1"]).exit_code == 0
+    (tmp_path / "t.csv").unlink()
+    record = read_yaml(run.invoke(app, ["statement", str(policy), "--registry"]).stdout)
+    told = record["deployment"]
+    assert {name: set(fields) for name, fields in told.items()} == {
+        name: set(fields.split()) for name, fields in REGISTRY.items()
+    }
+    fields = {"url_slug": record["url_slug"]}
+    for name in [*REGISTRY][:-1]:
+        fields |= told[name]
+    assert len(fields) == 34
+    empty = {name for name, text in fields.items() if text == "" or name == "data_curators"}
+    assert empty == PROVIDERS | {"justification"}
+    assert told["privacy_loss"]["privacy_parameters"] == {"epsilon": 2.0}
+    assert told["privacy_loss"]["privacy_unit"] == "all rows of one id, at most 3"
+    assert told["privacy_loss"]["privacy_unit_details"].endswith("add-remove, up to 3 rows differ")
+    assert told["deployment_model"]["data_source_type"] == "Static"
+    assert "Limits of the analysts: 1." in told["deployment_model"]["access_type_details"]
