@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         DiPriMeTreeClassifier,
         DiPriMeTreeRegressor,
     )
-    from miners.trees.forest_miner import DPDecisionForest, DPExtraTrees, DPExtraTreesRegressor
     from miners.trees.id3 import DiffPID3, SuLQID3
     from miners.tuning.public_rows import PublicRows
     from miners.tuning.recommendation import recommend
@@ -38,10 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PCA",
-    "DPDecisionForest",
     "DPDilca",
-    "DPExtraTrees",
-    "DPExtraTreesRegressor",
     "DiPriMeForestClassifier",
     "DiPriMeForestRegressor",
     "DiPriMeTreeClassifier",
@@ -69,10 +65,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DPDecisionForest": "miners.trees.forest_miner",
     "DPDilca": "miners.distances.dilca",
-    "DPExtraTrees": "miners.trees.forest_miner",
-    "DPExtraTreesRegressor": "miners.trees.forest_miner",
     "FederatedScorecard": "miners.federated.scorecard",
     "FederatedScorecardRegressor": "miners.federated.scorecard",
     "FederatedTopDown": "miners.federated.topdown",

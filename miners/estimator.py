@@ -23,7 +23,7 @@ from miners.fitted.tree import Forest, Tree
 from miners.parameters import HasParams, Parameterised
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import closest, require_kind, whole_number
-from pinq.public.epsilon import Epsilon, EpsilonLike, Exact
+from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, Exact
 from pinq.public.schema import Schema, Value
 
 if TYPE_CHECKING:
@@ -40,10 +40,17 @@ TREE_LIMITS = (
     "If the noise exceeds a node's count, the node predicts as its parent does.",
     "A row stops at a node whose split needs a missing or undeclared value; this node predicts.",
 )
+FOREST_LIMITS = (
+    *TREE_LIMITS,
+    "A single tree is inaccurate, because it has a part of the rows or of epsilon; use the average of all trees.",
+)
 WRAP = (
     "To cross-validate or search with scikit-learn, wrap the miner: PublicRows(miner, schema, target), from miners, "
     "learns from public rows."
 )
+
+
+Source = TypeVar("Source", contravariant=True)
 
 
 class State(Protocol):
@@ -97,8 +104,61 @@ class Model(State, Protocol):
         """Predicts class probabilities, shape (rows, classes), as declared."""
 
 
-class Learned(Parameterised):
-    """The common interface of fitted miners: bill, model card, text and certificate.
+class FitPlan(ABC, Generic[Source]):
+    """A fit before its first query, every parameter checked: its cost, its texts, and its queries.
+
+    ``Source`` is the type of what it queries: a private handle, or several data owners.
+    """
+
+    @property
+    @abstractmethod
+    def total(self) -> Epsilon:
+        """The cost of all queries."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """The title of the plan, in one line."""
+
+    @abstractmethod
+    def lines(self) -> Iterable[PlanLine]:
+        """Returns a line for each query."""
+
+    @abstractmethod
+    def notes(self) -> Iterable[str]:
+        """Returns facts that are worth knowing, one sentence each."""
+
+    @abstractmethod
+    def warnings(self, rows: int | None) -> tuple[str, ...]:
+        """Returns likely problems, one sentence each, for a number of rows; None for ``max_rows``."""
+
+    def rehearse(self, handle: PrivateQueryable) -> None:
+        """Raises the refusals of the heaviest queries, before any is paid; by default none is heavy."""
+
+    @property
+    def needed(self) -> Epsilon:
+        """The part of the total that is not paid yet."""
+        return self.total
+
+    @property
+    def before(self) -> Epsilon:
+        """The cost of the stored answers that the fit takes from the log."""
+        return ZERO
+
+    @abstractmethod
+    def learn(self, source: Source) -> Any:
+        """Asks all queries, and returns what was learned."""
+
+    def plan(self, rows: int | None) -> Plan:
+        """Returns the plan for a number of rows; None for ``max_rows``."""
+        notes, warnings = tuple(self.notes()), self.warnings(rows)
+        return Plan(self.title, tuple(self.lines()), self.total.exact, notes, warnings)
+
+
+class Miner(Parameterised, ABC):
+    """A miner makes all decisions before its first query, and lists its queries in a plan.
+
+    Fitted, it has a bill, a model card, a text and a certificate.
 
     Attributes:
         schema_: The public schema under which it learned.
@@ -107,11 +167,13 @@ class Learned(Parameterised):
         feature_names_in_: The schema's columns other than the target, shape (n_features_in_,). A
             tree asks for those that it splits by, by name.
         n_features_in_: Their number.
+        card_: The ``Card`` of a scorecard; the ``Participants`` of a tree of several data owners.
         fitted_on_: The name of the data; not in ``to_json``.
     """
 
     schema_: Schema
     cost_: Fraction
+    card_: Any
     fitted_on_: str
     feature_names_in_: np.ndarray
     n_features_in_: int
@@ -119,6 +181,56 @@ class Learned(Parameterised):
     _limits: tuple[str, ...] = ()
     _certificate: Certificate | None = None
     _fit_params: dict[str, Any]
+
+    @abstractmethod
+    def _checked(self, schema: Schema, target: str) -> FitPlan[Any]:
+        """Returns the fit, every parameter checked before anything is spent."""
+
+    def fit(self, handle: PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
+        """Learns from the rows behind a handle.
+
+        Args:
+            handle: A private handle; see ``pinq.open``, ``pinq.connect``, ``pinq.simulate``.
+            target: The column to predict.
+            reuse: Use the stored answers of an identical earlier fit, at no cost, for example if a
+                cell of a notebook runs again. Forests need a ``random_state``.
+
+        Raises:
+            QueryError: A parameter or the target is wrong.
+            BudgetExceeded: Less than ``epsilon`` remains.
+        """
+        with unspent():
+            fit = self._checked(public_schema(handle), target)
+        return self._run(fit, handle, target, reuse=reuse)
+
+    def _run(self, fit: FitPlan[Any], handle: PrivateQueryable, target: object, *, reuse: bool) -> Self:
+        """Asks all queries of a checked fit, once its warnings are given and its cost remains."""
+        with unspent():
+            warnings = fit.warnings(None)
+            if reuse is False:
+                fit.rehearse(handle)
+            asked, certificate = begin_fit(
+                self, handle, target or None, fit.needed, warnings, reuse=reuse, before=fit.before
+            )
+        with Bill(handle) as bill, untold(warnings):  # one word is enough
+            model = fit.learn(asked)
+        remember_fit(self, handle, certificate())
+        return self._fitted(model, bill.total)
+
+    def fitted_again(self, handle: PrivateQueryable) -> Self:
+        """Fits a copy with the same parameters and the same target."""
+        return type(self)(**self._fit_params).fit(handle, self._model.target or "")
+
+    def plan(self, schema: Schema, target: str, *, rows: int | None = None) -> Plan:
+        """Returns the queries of ``fit`` and their costs, for free: it reads the schema only.
+
+        Args:
+            schema: The public schema, ``handle.schema``.
+            target: The column to predict.
+            rows: The number of rows of the table, if it is known; by default the schema's
+                ``max_rows``. It serves the warning only.
+        """
+        return self._checked(planned(schema), target).plan(rows)
 
     @property
     def unspent_(self) -> Fraction:
@@ -189,15 +301,8 @@ class Learned(Parameterised):
         miner: Self = cls(**params)
         return miner._restored(stored, cost)
 
-    def _note(self, schema: Schema, features: Iterable[str], cost: Fraction) -> None:
-        """Keeps what every fit leaves behind."""
-        self.schema_, self.cost_ = schema, cost
-        self._fit_params = self.get_params(deep=False)  # as they were then
-        self.feature_names_in_ = np.array(list(features), dtype=object)
-        self.n_features_in_ = len(self.feature_names_in_)
-
     @property
-    def _model(self) -> State:
+    def _model(self) -> Any:
         """The fitted ``tree_``, ``forest_`` or ``card_``."""
         self._require_fitted(f"{self._state.kept_as}_")
         return getattr(self, f"{self._state.kept_as}_")
@@ -226,40 +331,23 @@ class Learned(Parameterised):
         """Takes the model from JSON. Raises ``QueryError`` if it is something else."""
         return self._fitted(self._state.from_dict(stored.get(self._state.kept_as)), cost)
 
-    def _fitted(self, model: Any, cost: Fraction) -> Self:
+    def _fitted(self, model: Any, cost: Fraction, columns: Iterable[str] = ()) -> Self:
+        """Keeps the model and the facts that every fit leaves behind; ``columns`` are the schema's by default."""
         setattr(self, f"{self._state.kept_as}_", model)
-        self._note(model.schema, (name for name in model.schema.columns if name != model.target), cost)
+        self.schema_, self.cost_ = model.schema, cost
+        self._fit_params = self.get_params(deep=False)  # as they were then
+        names = [name for name in columns or model.schema.columns if name != model.target]
+        self.feature_names_in_, self.n_features_in_ = np.array(names, dtype=object), len(names)
         return self
 
 
-class Fitted(Learned):
-    """A miner whose fitted state is a ``Model``: it predicts."""
-
-    _state: type[Model]
-
-    @property
-    def _model(self) -> Model:
-        return cast("Model", super()._model)
-
-    def predict(self, X: Frame) -> np.ndarray:
-        """Predicts the likeliest class or the mean of each row, shape (rows,).
-
-        ``X`` is a pandas or Arrow table.
-        """
-        return self._model.predict(X)
-
-    @property
-    def feature_importances_(self) -> np.ndarray:
-        """The importance of each column, shape (n_features_in_,), with sum 1; free.
-
-        The order is that of ``feature_names_in_``. All are 0 if nothing was learned. For trees it
-        is the decrease of impurity by a column's splits, for scorecards the spread of its points.
-        """
-        shares = self._model.importances
-        return np.array([shares.get(name, 0.0) for name in self.feature_names_in_], dtype=np.float64)
+def _importances(miner: Classifier | Regressor) -> np.ndarray:
+    """Returns the importance of each column of ``feature_names_in_``."""
+    shares: Mapping[str, float] = miner._model.importances
+    return np.array([shares.get(name, 0.0) for name in miner.feature_names_in_], dtype=np.float64)
 
 
-class Classifier(Fitted):
+class Classifier(Miner):
     """A fitted miner that predicts the values of a categorical column.
 
     Attributes:
@@ -270,9 +358,22 @@ class Classifier(Fitted):
     classes_: np.ndarray
     _estimator_type = "classifier"
 
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """The importance of each column, shape (n_features_in_,), with sum 1; free.
+
+        The order is that of ``feature_names_in_``. All are 0 if nothing was learned. For trees it
+        is the decrease of impurity by a column's splits, for scorecards the spread of its points.
+        """
+        return _importances(self)
+
+    def predict(self, X: Frame) -> np.ndarray:
+        """Predicts the likeliest class of each row of a pandas or Arrow table, shape (rows,)."""
+        return np.asarray(self._model.predict(X))
+
     def predict_proba(self, X: Frame) -> np.ndarray:
         """Predicts class probabilities, shape (rows, classes), in the order of ``classes_``."""
-        return self._model.predict_proba(X)[:, _sorted(self._model.classes)]
+        return np.asarray(self._model.predict_proba(X)[:, _sorted(self._model.classes)])
 
     def score(self, X: Frame, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Returns the accuracy: the proportion of rows whose class is predicted.
@@ -283,7 +384,7 @@ class Classifier(Fitted):
                 class counts as not predicted.
             sample_weight: A weight for each row.
         """
-        model = self._model
+        model: Model = self._model
         truth = encode(model.schema, model.target, X) if y is None else encode_values(model.schema, model.target, y)
         predicted = encode_values(model.schema, model.target, model.predict(X))
         require_pairs(truth, predicted)
@@ -307,7 +408,8 @@ class Classifier(Fitted):
         Raises:
             QueryError: There is no row, or no such class.
         """
-        model, number = self._model, whole_number("bins", bins, 2, 100)
+        model: Model = self._model
+        number = whole_number("bins", bins, 2, 100)
         classes = list(model.classes)
         if label is not None and label not in classes:
             allowed = f"one of {', '.join(map(repr, classes))}"
@@ -321,19 +423,25 @@ class Classifier(Fitted):
             shares[known, position], truth[known] == position, bins=number, label=str(classes[position])
         )
 
-    def _fitted(self, model: Model, cost: Fraction) -> Self:
+    def _fitted(self, model: Any, cost: Fraction, columns: Iterable[str] = ()) -> Self:
         self.classes_ = as_array(model.classes)[_sorted(model.classes)]
-        return super()._fitted(model, cost)
+        return super()._fitted(model, cost, columns)
 
 
-class Regressor(Fitted):
+class Regressor(Miner):
     """A fitted miner that predicts the mean of a numeric column."""
 
     _estimator_type = "regressor"
 
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """The importance of each column, shape (n_features_in_,), with sum 1; see ``Classifier``."""
+        return _importances(self)
+
     def predict(self, X: Frame) -> np.ndarray:
         """Predicts the mean for each row, shape (rows,); of a column of dates the nearest date, datetime64."""
-        return self._model.schema.numeric(self._model.target).shown(self._model.predict(X))
+        model: Model = self._model
+        return model.schema.numeric(model.target).shown(model.predict(X))
 
     def score(self, X: Frame, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Returns the coefficient of determination.
@@ -347,7 +455,7 @@ class Regressor(Fitted):
                 do not count.
             sample_weight: A weight for each row.
         """
-        model = self._model
+        model: Model = self._model
         truth = model.schema.numeric(model.target).numbers_of(values_of(model.target, X) if y is None else y)
         predicted = model.predict(X)
         require_pairs(truth, predicted)
@@ -358,69 +466,41 @@ class Regressor(Fitted):
         return determination(truth[known], predicted[known], weight)
 
 
-class GrownFaces(Fitted):
-    """The common output of fitted trees and forests."""
-
-    _model: Tree | Forest
-
-    def to_frame(self) -> pd.DataFrame:
-        return self._model.to_frame()
-
-    def _shown(self) -> str:
-        return self._model._repr_html_()
-
-    def rules(self) -> pd.DataFrame:
-        """Returns a rule for each leaf, in descending order of rows; see ``Tree.rules``."""
-        return self._model.rules()
-
-    def export_text(self, *, max_depth: int | None = None) -> str:
-        """The tree, or all trees, as indented text."""
-        return self._model.export_text(max_depth=max_depth)
-
-
-class TreeFaces(GrownFaces):
-    """Pictures of a fitted miner whose state is a ``Tree``.
+class GrownMiner(Miner):
+    """A fitted miner whose state is a ``Tree`` or a ``Forest``.
 
     Attributes:
-        tree_: The fitted ``Tree``.
+        tree_: The fitted ``Tree``, of a miner that fits one.
+        forest_: The fitted ``Forest``, of a miner that fits one.
     """
 
     tree_: Tree
-    _model: Tree
-    _state = Tree
-    _limits = TREE_LIMITS
-
-    def export_graphviz(self, *, max_depth: int | None = None) -> str:
-        """The tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""
-        return self._model.export_graphviz(max_depth=max_depth)
-
-    def plot(self, ax: Axes | None = None, *, max_depth: int | None = None) -> Axes:
-        """Draws the tree with matplotlib; see ``Tree.plot``."""
-        return self._model.plot(ax, max_depth=max_depth)
-
-
-class ForestFaces(GrownFaces):
-    """Pictures of a fitted miner whose state is a ``Forest``, one tree at a time.
-
-    Attributes:
-        forest_: The fitted ``Forest``.
-    """
-
     forest_: Forest
-    _model: Forest
-    _state = Forest
-    _limits = (
-        *TREE_LIMITS,
-        "A single tree is inaccurate, because it has a part of the rows or of epsilon; use the average of all trees.",
-    )
+    _model: Any
+    _state: type[Tree | Forest] = Tree
+    _limits: tuple[str, ...] = TREE_LIMITS
 
-    def export_graphviz(self, *, tree: int = 0, max_depth: int | None = None) -> str:
-        """One tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""
-        return self._model.tree(tree).export_graphviz(max_depth=max_depth)
+    def to_frame(self) -> pd.DataFrame:
+        return cast("pd.DataFrame", self._model.to_frame())
 
-    def plot(self, ax: Axes | None = None, *, tree: int = 0, max_depth: int | None = None) -> Axes:
-        """Draws one tree with matplotlib; see ``Tree.plot``."""
-        return self._model.tree(tree).plot(ax, max_depth=max_depth)
+    def _shown(self) -> str:
+        return str(self._model._repr_html_())
+
+    def rules(self) -> pd.DataFrame:
+        """Returns a rule for each leaf, in descending order of rows; see ``Tree.rules``."""
+        return cast("pd.DataFrame", self._model.rules())
+
+    def export_text(self, *, max_depth: int | None = None) -> str:
+        """The tree, or all trees, as indented text."""
+        return str(self._model.export_text(max_depth=max_depth))
+
+    def export_graphviz(self, **chosen: int | None) -> str:
+        """The tree in Graphviz's DOT language; see ``Tree.export_graphviz`` and ``Forest.export_graphviz``."""
+        return str(self._model.export_graphviz(**chosen))
+
+    def plot(self, ax: Axes | None = None, **chosen: int | None) -> Axes:
+        """Draws the tree with matplotlib; see ``Tree.plot`` and ``Forest.plot``."""
+        return cast("Axes", self._model.plot(ax, **chosen))
 
 
 def public_schema(handle: object) -> Schema:
@@ -492,10 +572,6 @@ def _sorted(classes: Sequence[Value]) -> np.ndarray:
         return np.arange(len(classes))
 
 
-Source = TypeVar("Source", contravariant=True)
-P = TypeVar("P", bound="FitPlan[Any]")
-
-
 class Learner(HasParams, Protocol):
     """An estimator that learns from one handle, with a parameter ``epsilon`` and a score."""
 
@@ -518,92 +594,3 @@ class ClassLearner(Learner, Protocol):
 
     def predict_proba(self, X: Frame) -> np.ndarray:
         """Predicts class probabilities, shape (rows, classes)."""
-
-
-class FitPlan(ABC, Generic[Source]):
-    """A fit before its first query, every parameter checked: its cost, its texts, and its queries.
-
-    ``Source`` is the type of what it queries: a private handle, or several data owners.
-    """
-
-    @property
-    @abstractmethod
-    def total(self) -> Epsilon:
-        """The cost of all queries."""
-
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """The title of the plan, in one line."""
-
-    @abstractmethod
-    def lines(self) -> Sequence[PlanLine]:
-        """Returns a line for each query."""
-
-    @abstractmethod
-    def notes(self) -> Iterable[str]:
-        """Returns facts that are worth knowing, one sentence each."""
-
-    @abstractmethod
-    def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns likely problems, one sentence each, for a number of rows; None for ``max_rows``."""
-
-    @abstractmethod
-    def rehearse(self, handle: PrivateQueryable) -> None:
-        """Raises the refusals of the heaviest queries, before any is paid."""
-
-    @abstractmethod
-    def learn(self, source: Source) -> State:
-        """Asks all queries, and returns what was learned."""
-
-    def plan(self, rows: int | None) -> Plan:
-        """Returns the plan for a number of rows; None for ``max_rows``."""
-        notes, warnings = tuple(self.notes()), self.warnings(rows)
-        return Plan(self.title, tuple(self.lines()), self.total.exact, notes, warnings)
-
-
-class Miner(Learned, ABC, Generic[P]):
-    """A miner that makes all decisions before its first query, and lists its queries in a plan."""
-
-    @abstractmethod
-    def _checked(self, schema: Schema, target: str) -> P:
-        """Returns the fit, every parameter checked before anything is spent."""
-
-    def fit(self, handle: PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
-        """Learns from the rows behind a handle.
-
-        Args:
-            handle: A private handle; see ``pinq.open``, ``pinq.connect``, ``pinq.simulate``.
-            target: The column to predict.
-            reuse: Use the stored answers of an identical earlier fit, at no cost, for example if a
-                cell of a notebook runs again. Forests need a ``random_state``.
-
-        Raises:
-            QueryError: A parameter or the target is wrong.
-            BudgetExceeded: Less than ``epsilon`` remains.
-        """
-        with unspent():
-            fit = self._checked(public_schema(handle), target)
-            warnings = fit.warnings(None)
-            if reuse is False:
-                fit.rehearse(handle)
-            asked, certificate = begin_fit(self, handle, target or None, fit.total, warnings, reuse=reuse)
-        with Bill(handle) as bill, untold(warnings):  # one word is enough
-            model = fit.learn(asked)
-        remember_fit(self, handle, certificate())
-        return self._fitted(model, bill.total)
-
-    def fitted_again(self, handle: PrivateQueryable) -> Self:
-        """Fits a copy with the same parameters and the same target."""
-        return type(self)(**self._fit_params).fit(handle, self._model.target or "")
-
-    def plan(self, schema: Schema, target: str, *, rows: int | None = None) -> Plan:
-        """Returns the queries of ``fit`` and their costs, for free: it reads the schema only.
-
-        Args:
-            schema: The public schema, ``handle.schema``.
-            target: The column to predict.
-            rows: The number of rows of the table, if it is known; by default the schema's
-                ``max_rows``. It serves the warning only.
-        """
-        return self._checked(planned(schema), target).plan(rows)

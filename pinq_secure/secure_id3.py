@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from miners.budget.plan import Plan
-from miners.estimator import TREE_LIMITS, Classifier, TreeFaces, planned
+from miners.estimator import TREE_LIMITS, Classifier, GrownMiner, planned
 from miners.fitted.node import as_array
 from miners.fitted.route import Frame
 from pinq.errors import QueryError
@@ -66,7 +66,7 @@ class SecurePlan(Shown):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class SecureID3(Classifier, TreeFaces):
+class SecureID3(Classifier, GrownMiner):
     """ID3 by secure multi-party computation of at least three parties (de Hoogh et al. 2014).
 
     ``fit`` gets all tables, so it protects nothing; it shows the values that the parties would
@@ -143,7 +143,9 @@ class SecureID3(Classifier, TreeFaces):
         """Always 0: a tree that ends early counts as the whole epsilon."""
         return Fraction(0)
 
-    def plan(self, schema: Schema, target: str, parties: int = 3, rows: int | None = None) -> SecurePlan:
+    def plan(  # type: ignore[override]  # of parties
+        self, schema: Schema, target: str, parties: int = 3, rows: int | None = None
+    ) -> SecurePlan:
         """Returns the values that a session would open, and the size of its numbers.
 
         Args:
@@ -154,11 +156,11 @@ class SecureID3(Classifier, TreeFaces):
         """
         declared = self.rows if rows is None else rows
         max_rows = planned(schema).max_rows if declared is None else whole_number("rows", declared, 1, MAX_ROWS)
-        session = self._session(planned(schema), target, [max_rows] * parties)
+        session = self._checked(planned(schema), target, [max_rows] * parties)
         bits = session.bits
         return SecurePlan(self.protocol, session.opened, bits, field_bits(bits, parties), Loss.of(session))
 
-    def fit(
+    def fit(  # type: ignore[override]  # of tables
         self, tables: Sequence[Frame], target: str, *, schema: Schema, lookups: Sequence[Frame | None] = ()
     ) -> SecureID3:
         """Learns from all parties' tables.
@@ -180,7 +182,7 @@ class SecureID3(Classifier, TreeFaces):
                 "pass None for a party that looks up nothing."
             )
         max_rows = None if self.rows is None else whole_number("rows", self.rows, 1, MAX_ROWS)
-        session = self._session(
+        session = self._checked(
             schema,
             target,
             [max_rows or max(1, len(table)) for table in tables],
@@ -207,7 +209,9 @@ class SecureID3(Classifier, TreeFaces):
         )
         return Plan(f"SecureID3 for `{self._model.target}`", (), self.cost_, notes)
 
-    def _session(self, schema: Schema, target: str, rows: Sequence[int], lookups: Sequence[int] = ()) -> Session:
+    def _checked(  # type: ignore[override]  # of parties, not of a handle
+        self, schema: Schema, target: str, rows: Sequence[int], lookups: Sequence[int] = ()
+    ) -> Session:
         """Makes the session that the parameters describe. Raises ``QueryError`` if it cannot be."""
         if self.protocol == "scorecard":
             raise QueryError("protocol 'scorecard' learns no tree; use FederatedScorecard(strategy='secure').")

@@ -27,13 +27,12 @@ from benchmarks.accuracy.trees import UNLIMITED_EPSILON
 from benchmarks.harness.command import Study, run_study
 from benchmarks.harness.measure import Experiment
 from benchmarks.harness.tables import markdown, means, replace_section
+from benchmarks.papers.diprime.baselines import DPDecisionForest, DPExtraTreesRegressor
 from miners import (
     DiffPC45,
     DiffPID3,
     DiPriMeTreeClassifier,
     DiPriMeTreeRegressor,
-    DPDecisionForest,
-    DPExtraTreesRegressor,
     Scorecard,
     ScorecardRegressor,
     recommend,

@@ -42,9 +42,10 @@ from matplotlib.ticker import NullFormatter
 import pinq
 from benchmarks.harness.kept import KeptLines
 from benchmarks.harness.publish import RESULTS, ROOT, single
+from benchmarks.papers.diprime.baselines import DPExtraTrees
 from benchmarks.speed.layer import forget, handle_over
 from benchmarks.speed.peers import HISTOGRAMS, TREES, measured
-from miners import DiffPC45, DPExtraTrees
+from miners import DiffPC45
 from pinq.engine import ArrayEngine, open_engine, sources
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy

@@ -21,30 +21,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import pandas as pd
 
-from miners.budget.plan import (
-    NOT_GIVEN,
-    Bill,
-    Plan,
-    PlanLine,
-    begin_fit,
-    count_line,
-    count_scale,
-    remember_fit,
-    rows_text,
-    spread,
-    tell,
-)
+from miners.budget.plan import NOT_GIVEN, Plan, PlanLine, count_line, count_scale, rows_text, spread, tell
 from miners.distances.arithmetic import conditionals, embedding, pairwise, symmetric_uncertainty, value_distances
 from miners.distances.plot import LIMITS, contexts_text, fitted_html, plot_context, plot_distances
-from miners.estimator import Learned, planned, public_schema, require_word
+from miners.estimator import FitPlan, Miner, planned, public_schema, require_word
 from miners.fitted.route import Frame, encode
 from miners.growth.candidates import multiway_splits
 from pinq.errors import QueryError, unspent
@@ -67,11 +55,15 @@ BINS = 5
 MAX_ATTRIBUTES = 60
 
 Pair = tuple[str, str]
+ONE_TABLE = (
+    "if two attributes are in each other's context, their table is queried once; "
+    "the other tables then get more of the budget."
+)
 
 
 @dataclass(frozen=True)
-class ContextTask:
-    """A task: the targets and parameters of a fit.
+class ContextTask(FitPlan["PrivateQueryable"]):
+    """The fit of distances: its targets and parameters.
 
     Attributes:
         schema: The public schema.
@@ -84,6 +76,7 @@ class ContextTask:
             budget.
         table_epsilon: The cost of the tables from which distances are computed; 0 for the
             baseline, which uses the tables of the selection again.
+        left_out: Columns that have a single declared value.
     """
 
     schema: Schema
@@ -93,6 +86,7 @@ class ContextTask:
     size: int
     selection_epsilon: Epsilon
     table_epsilon: Epsilon
+    left_out: tuple[str, ...] = ()
 
     @property
     def total(self) -> Epsilon:
@@ -145,6 +139,70 @@ class ContextTask:
             for name in context
         }
         return tuple(sorted(needed, key=lambda pair: (order[pair[0]], order[pair[1]])))
+
+    @property
+    def title(self) -> str:
+        """The title: targets, method and attributes."""
+        return (
+            f"DPDilca: distances between the values of {many(len(self.targets), 'attribute')}, "
+            f"contexts by {self.method} among {many(len(self.splits), 'attribute')}"
+        )
+
+    def lines(self) -> list[PlanLine]:
+        """Returns the line of the queries that find contexts, if any, and that of the tables."""
+        schema, cost, most, lines = self.schema, self.selection_epsilon, self.max_pairs, list[PlanLine]()
+        if self.choices:
+            attribute = "attribute" if self.method == "max_relevance" else f"set of {self.size} attributes"
+            span = MutualInformation(self.targets[0]).span(schema) * schema.distance
+            slack = float(span * self.choices / cost.exact) / 2**ENTROPY_BITS
+            asked = f"best {attribute} for a context"
+            lines.append(PlanLine(0, asked, "exp_mech", self.choices, cost.exact, slack, "bits"))
+        elif cost:
+            pairs = len(self.selection_pairs)
+            lines.append(count_line(schema, "tables of pairs, to find contexts", pairs, cost, cost // pairs))
+        if cost := self.table_epsilon:
+            asked = "tables of each target and its context"
+            lines.append(count_line(schema, asked, most, cost, cost // most, level=1))
+        return lines
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns the facts about tables that serve twice, and about columns that were left out."""
+        left_out = f"left out, because they have a single declared value: {', '.join(self.left_out)}."
+        return (*((ONE_TABLE,) if self.table_epsilon else ()), *((left_out,) if self.left_out else ()))
+
+    def warnings(self, rows: int | None) -> tuple[str, ...]:
+        """Returns a warning where counts would not stand out of the noise, if rows are evenly spread.
+
+        For example, 1,000 rows in a table of 20 by 5 values leave 10 rows for each cell: noise of a
+        deviation above 10 brings the warning.
+        """
+        most, noise = self.schema.max_rows if rows is None else rows, self.lines()[-1].noise or 0.0
+        whole_number("rows", most, 0, 2**33)
+        largest = max(self.parts(name) for name in self.targets)
+        other = sum(self.parts(name) for name in self.splits) / len(self.splits)
+        if most >= largest * other * noise:
+            return ()
+        return (
+            f"with at most {most:,} rows, the cells of a table of the widest target hold about "
+            f"{rows_text(most / (largest * other))} rows, and noise of a standard deviation of {rows_text(noise)}: "
+            "distances between its rare values are unreliable. "
+            "A larger `epsilon`, fewer targets or a smaller `k` helps.",
+        )
+
+    def learn(self, source: PrivateQueryable) -> LearnedDistances:
+        """Finds contexts, asks the tables, and computes the distances."""
+        contexts, tables = select(source, self)
+        if self.table_epsilon:
+            asked = ask_tables(source, self, self.pairs(contexts), self.table_epsilon)
+            tables = {pair: table.joined(tables.get(pair)) for pair, table in asked.items()}
+        found = np.mean([table.counts.sum() for table in tables.values()])
+        tell(self.warnings(max(0, round(found))))
+        of_targets = {name: tables_of(name, context, tables) for name, context in contexts.items()}
+        matrices = {
+            name: value_distances(conditionals([table.counts for table in own], [table.scale for table in own]))
+            for name, own in of_targets.items()
+        }
+        return LearnedDistances(self, contexts, matrices)
 
 
 def _selection_epsilon(method: str, total: Epsilon, share: Fraction, size: int, others: int) -> Epsilon:
@@ -310,67 +368,30 @@ def _most_dependent(handle: PrivateQueryable, task: ContextTask, target: str, sh
     return tuple(name for name in task.others(target) if name in chosen.columns())
 
 
-ONE_TABLE = (
-    "if two attributes are in each other's context, their table is queried once; "
-    "the other tables then get more of the budget."
-)
+@dataclass(frozen=True)
+class LearnedDistances:
+    """The result of a fit.
 
-
-def forecast(task: ContextTask, left_out: Sequence[str], rows: int) -> Plan:
-    """Returns the plan of a fit.
-
-    Args:
-        task: The task of the fit.
-        left_out: Columns that have a single declared value.
-        rows: The largest number of rows, for the warning only.
+    Attributes:
+        task: The fit.
+        contexts: The context of each target.
+        matrices: The distances between the values of each target.
     """
-    lines = _selection_lines(task)
-    if cost := task.table_epsilon:
-        asked, most = "tables of each target and its context", task.max_pairs
-        lines.append(count_line(task.schema, asked, most, cost, cost // most, level=1))
-    title = (
-        f"DPDilca: distances between the values of {many(len(task.targets), 'attribute')}, "
-        f"contexts by {task.method} among {many(len(task.splits), 'attribute')}"
-    )
-    notes = [ONE_TABLE] if task.table_epsilon else []
-    if left_out:
-        notes.append(f"left out, because they have a single declared value: {', '.join(left_out)}.")
-    return Plan(title, tuple(lines), task.total.exact, tuple(notes), _warnings(task, lines[-1].noise or 0.0, rows))
+
+    kept_as: ClassVar[str] = "learned"
+    target: ClassVar[None] = None
+
+    task: ContextTask
+    contexts: dict[str, tuple[str, ...]]
+    matrices: Mapping[str, np.ndarray]
+
+    @property
+    def schema(self) -> Schema:
+        """The public schema."""
+        return self.task.schema
 
 
-def _selection_lines(task: ContextTask) -> list[PlanLine]:
-    """Returns the line of the questions that find contexts, if any."""
-    cost = task.selection_epsilon
-    if task.choices:
-        attribute = "attribute" if task.method == "max_relevance" else f"set of {task.size} attributes"
-        span = MutualInformation(task.targets[0]).span(task.schema) * task.schema.distance
-        slack = float(span * task.choices / cost.exact) / 2**ENTROPY_BITS
-        return [PlanLine(0, f"best {attribute} for a context", "exp_mech", task.choices, cost.exact, slack, "bits")]
-    if not cost:
-        return []
-    pairs = len(task.selection_pairs)
-    return [count_line(task.schema, "tables of pairs, to find contexts", pairs, cost, cost // pairs)]
-
-
-def _warnings(task: ContextTask, noise: float, rows: int) -> tuple[str, ...]:
-    """Returns a warning where counts would not stand out of the noise, if rows are evenly spread.
-
-    For example, 1,000 rows in a table of 20 by 5 values leave 10 rows for each cell: noise of a
-    deviation above 10 brings the warning.
-    """
-    largest = max(task.parts(name) for name in task.targets)
-    other = sum(task.parts(name) for name in task.splits) / len(task.splits)
-    if rows >= largest * other * noise:
-        return ()
-    return (
-        f"with at most {rows:,} rows, the cells of a table of the widest target hold about "
-        f"{rows_text(rows / (largest * other))} rows, and noise of a standard deviation of {rows_text(noise)}: "
-        "distances between its rare values are unreliable. "
-        "A larger `epsilon`, fewer targets or a smaller `k` helps.",
-    )
-
-
-class DPDilca(Learned):
+class DPDilca(Miner):
     """Learns distances between the values of an attribute, from their rows' values in other attributes.
 
     Two values are close if their rows are similar in other columns: ``gastritis`` is nearer to
@@ -445,6 +466,7 @@ class DPDilca(Learned):
     context_: dict[str, tuple[str, ...]]
     splits_: dict[str, Values | Cuts]
     left_out_: tuple[str, ...]
+    _state: type[Any] = LearnedDistances
     _limits = LIMITS
     _estimator_type = "transformer"
 
@@ -479,23 +501,8 @@ class DPDilca(Learned):
             BudgetExceeded: Less than ``epsilon`` remains.
         """
         with unspent():
-            task = self._task(public_schema(handle), target)
-            hopes = self.plan(task.schema, target).warnings
-            asked_handle, certificate = begin_fit(self, handle, target, task.total, hopes, reuse=reuse)
-        with Bill(handle) as bill:
-            contexts, tables = select(asked_handle, task)
-            if task.table_epsilon:
-                asked = ask_tables(asked_handle, task, task.pairs(contexts), task.table_epsilon)
-                tables = {pair: table.joined(tables.get(pair)) for pair, table in asked.items()}
-        found = np.mean([table.counts.sum() for table in tables.values()])
-        tell(() if hopes else self.plan(task.schema, target, rows=max(0, round(found))).warnings)
-        of_targets = {name: tables_of(name, context, tables) for name, context in contexts.items()}
-        distances = {
-            name: value_distances(conditionals([table.counts for table in own], [table.scale for table in own]))
-            for name, own in of_targets.items()
-        }
-        remember_fit(self, handle, certificate())
-        return self._with_distances(task, contexts, distances, bill.total)
+            fit = self._checked(public_schema(handle), target)
+        return self._run(fit, handle, target, reuse=reuse)
 
     def fitted_again(self, handle: PrivateQueryable) -> Self:
         """Fits a copy with the same parameters and the same targets."""
@@ -510,9 +517,7 @@ class DPDilca(Learned):
             rows: The number of rows of the table, if it is known; by default the schema's
                 ``max_rows``. It serves the warning only.
         """
-        task = self._task(planned(schema), target)
-        max_rows = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
-        return forecast(task, self._left_out(task), max_rows)
+        return self._checked(planned(schema), target).plan(rows)
 
     def pairwise(self, X: Frame, Y: Frame | None = None) -> np.ndarray:
         """Returns distances between the records of two tables, for ``metric="precomputed"``.
@@ -607,7 +612,7 @@ class DPDilca(Learned):
         try:
             schema = Schema.model_validate(stored["schema"])
             targets: dict[str, dict[str, Sequence[str]]] = dict(stored["targets"])
-            task = self._task(schema, list(targets))
+            task = self._checked(schema, list(targets))
             distances = {name: np.array(entry["distances"], dtype=np.float64) for name, entry in targets.items()}
             contexts = {name: tuple(entry["context"]) for name, entry in targets.items()}
             if not _fits(task, contexts, distances):
@@ -616,7 +621,7 @@ class DPDilca(Learned):
             raise QueryError(
                 "this is not a stored DPDilca: its schema, contexts and distances do not fit together."
             ) from None
-        return self._with_distances(task, contexts, distances, cost)
+        return self._fitted(LearnedDistances(task, contexts, distances), cost)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a row for each two values of a target: attribute, value, other, distance."""
@@ -639,7 +644,7 @@ class DPDilca(Learned):
     def _shown(self) -> str:
         return fitted_html(self.context_, self.left_out_, self.distances_)
 
-    def _task(self, schema: Schema, target: str | Sequence[str] | None) -> ContextTask:
+    def _checked(self, schema: Schema, target: str | Sequence[str] | None) -> ContextTask:
         """Returns what is to be learned, all of it checked before anything is spent."""
         total = Epsilon.of(self.epsilon)
         whole_number("k", self.k, 1, MAX_ATTRIBUTES)
@@ -664,19 +669,15 @@ class DPDilca(Learned):
             )
         size = min(self.k, len(splits) - 1)
         selection = _selection_epsilon(self.method, total, share, size, len(splits) - 1)
-        task = ContextTask(schema, splits, targets, self.method, size, selection, total - selection)
+        # Columns with a single value were left out, unless attributes were named.
+        left_out = tuple(name for name in schema.columns if self.attributes is None and name not in splits)
+        task = ContextTask(schema, splits, targets, self.method, size, selection, total - selection, left_out)
         # `spread` refuses shares below a nano-epsilon.
         if task.selection_epsilon:
             spread(task.selection_epsilon, [1] * (task.choices or len(task.selection_pairs)))
         if task.table_epsilon:
             spread(task.table_epsilon, [1] * task.max_pairs)
         return task
-
-    def _left_out(self, task: ContextTask) -> tuple[str, ...]:
-        """Returns the columns with a single value that were left out without being named."""
-        if self.attributes is not None:
-            return ()
-        return tuple(name for name in task.schema.columns if name not in task.splits)
 
     def _frame(self, target: str | None) -> pd.DataFrame:
         """Returns the distances of a target. Raises ``QueryError`` if none were learned."""
@@ -701,18 +702,11 @@ class DPDilca(Learned):
             indices[name] = bind(self.splits_[name], self.schema_).axes[0].parts_of(codes)
         return indices
 
-    def _with_distances(
-        self,
-        task: ContextTask,
-        contexts: dict[str, tuple[str, ...]],
-        distances: Mapping[str, np.ndarray],
-        cost: Fraction,
-    ) -> Self:
-        """Stores what was learned; returns the miner."""
-        self._note(task.schema, task.splits, cost)
-        self.splits_, self.context_, self.left_out_ = dict(task.splits), contexts, self._left_out(task)
-        self.distances_ = {}
-        for name, matrix in distances.items():
+    def _fitted(self, model: LearnedDistances, cost: Fraction, columns: Iterable[str] = ()) -> Self:
+        task, self.context_ = model.task, model.contexts
+        super()._fitted(model, cost, task.splits)
+        self.splits_, self.left_out_, self.distances_ = dict(task.splits), task.left_out, {}
+        for name, matrix in model.matrices.items():
             values = bind(task.splits[name], task.schema).axes[0].labels
             missing = "missing" if "missing" not in values else "(missing)"
             labels = [missing if value is None else text_of(value) for value in values]

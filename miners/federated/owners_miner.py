@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
+from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 from miners.budget.plan import Plan, loss_text, remember_fit, require_budget, require_given, untold, warn_before_fit
 from miners.estimator import FitPlan, Miner, planned, public_schema
@@ -21,7 +21,6 @@ from pinq.public.checks import Shown, many, require_bool, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
-P = TypeVar("P", bound="OwnersFit")
 DISJOINT = "the holders' people are disjoint: the fit costs the total at each holder, in its own policy's terms."
 
 StrategyName = Literal["turns", "noisy_counts", "secure"]
@@ -170,7 +169,7 @@ class OwnersFit(FitPlan[CountSource]):
         """
 
 
-class OwnersMiner(Miner[P], Generic[P]):
+class OwnersMiner(Miner):
     """A miner that learns from several holders, each behind its own layer and ledger.
 
     Its fit is an ``OwnersFit``; a subclass names the attribute that has the participants.
@@ -200,7 +199,7 @@ class OwnersMiner(Miner[P], Generic[P]):
         with unspent():
             resume = resumes(self.resume, reuse, keeps=self.strategy != "secure")
             source = self._source(handle, reuse)
-            fit = self._checked(source.schema, target).among(len(source.holders), resume=resume)
+            fit = cast("OwnersFit", self._checked(source.schema, target)).among(len(source.holders), resume=resume)
             require_given(self)
             total = fit.total
             needed = NEEDS.get(self.strategy, "choices")
@@ -252,7 +251,7 @@ class OwnersMiner(Miner[P], Generic[P]):
             rows: The number of rows of all owners, if it is known; it serves the warning only.
         """
         count = whole_number("holders", holders, 1, 10**6)
-        return self._checked(planned(schema), target).among(count).plan(rows)
+        return cast("OwnersFit", self._checked(planned(schema), target)).among(count).plan(rows)
 
     @property
     def _took_part(self) -> Participants:

@@ -31,7 +31,6 @@ from miners.federated.owners_miner import (
     STRATEGIES,
     OwnersFit,
     OwnersMiner,
-    Participants as Holders,
     StrategyName,
     resumes,
 )
@@ -190,14 +189,6 @@ def _added(tallies: Mapping[str, OwnerTally]) -> SumsAnswer:
     return SumsAnswer(numbers, float(np.sqrt(variance / 2)))
 
 
-@dataclass(kw_only=True, repr=False, eq=False)
-class OwnerParameters:
-    """The parameters of a scorecard of several holders beside the common ones."""
-
-    strategy: StrategyName = "turns"
-    resume: bool = False
-
-
 @dataclass(frozen=True)
 class OwnersCardFit(CardFit, OwnersFit):
     """The fit of a scorecard on several data owners.
@@ -249,14 +240,13 @@ class OwnersCardFit(CardFit, OwnersFit):
             )
 
 
-class OwnersCardMiner(OwnerParameters, OwnersMiner[OwnersCardFit], ScorecardMiner):
-    """A scorecard's fit over several data owners, for the target of the subclass.
+@dataclass(kw_only=True, repr=False, eq=False)
+class OwnersCardMiner(OwnersMiner, ScorecardMiner):
+    """A scorecard's fit over several data owners, for the target of the subclass."""
 
-    Attributes:
-        holders_: The participants, their costs, and who was dropped.
-    """
+    strategy: StrategyName = "turns"
+    resume: bool = False
 
-    holders_: Holders
     _noted_as = "holders"
     _made = "Scorecard"
     _plan_kind = OwnersCardFit

@@ -51,7 +51,7 @@ from miners.budget.plan import (
     spread,
     tell,
 )
-from miners.estimator import Classifier, TreeFaces, require_varied, require_word
+from miners.estimator import Classifier, GrownMiner, require_varied, require_word
 from miners.federated.federation import (
     CountSource,
     FederatedParts,
@@ -78,7 +78,6 @@ from miners.federated.owners_miner import (
     STRATEGIES,
     OwnersFit,
     OwnersMiner,
-    Participants,
     StrategyName,
     resumes,
 )
@@ -569,22 +568,8 @@ class OwnersTreeFit(OwnersFit):
         return lost_votes(expected, 2**leaves.level, noise * self.strategy.holders**0.5, known=rows is not None)
 
 
-class OwnersTreeMiner(OwnersMiner[OwnersTreeFit], Classifier, TreeFaces):
-    """A fitted tree of several data owners.
-
-    Attributes:
-        card_: The participants, their costs, and who was dropped.
-    """
-
-    card_: Participants
-    _noted_as = "card"
-    _made = "Tree"
-    _plan_kind = OwnersTreeFit
-    _kept: ClassVar[tuple[str, ...]] = ()  # words of ``MOVED`` that a reproduction takes
-
-
 @dataclass(kw_only=True, repr=False, eq=False)
-class FederatedTopDown(OwnersTreeMiner):
+class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
     """A decision tree from the tables of several data owners.
 
     A coordinator learns it; no data owner has to trust the coordinator. ``fit`` takes a
@@ -664,6 +649,10 @@ class FederatedTopDown(OwnersTreeMiner):
     """
 
     _former = "DPTopDown"
+    _noted_as = "card"
+    _made = "Tree"
+    _plan_kind: ClassVar[type[OwnersTreeFit]] = OwnersTreeFit
+    _kept: ClassVar[tuple[str, ...]] = ()  # words of ``MOVED`` that a reproduction takes
     epsilon: EpsilonLike = NOT_GIVEN
     strategy: StrategyName = "turns"
     criterion: str = "gini"

@@ -693,10 +693,10 @@ class Forest:
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> from miners import DPExtraTrees, Forest
+        >>> from miners import DiPriMeForestClassifier, Forest
         >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
-        >>> forest = DPExtraTrees(epsilon=1, n_estimators=3, random_state=0).fit(handle, "income").forest_
+        >>> forest = DiPriMeForestClassifier(epsilon=1, n_estimators=3).fit(handle, "income").forest_
         >>> len(forest.trees), forest.predict_proba(rows.head(3)).shape
         (3, (3, 2))
         >>> Forest.from_json(forest.to_json()) == forest
@@ -801,6 +801,14 @@ class Forest:
     def export_text(self, *, max_depth: int | None = None) -> str:
         """Returns all trees as indented text."""
         return "\n\n".join([repr(self), *(tree.export_text(max_depth=max_depth) for tree in self.trees)])
+
+    def export_graphviz(self, *, tree: int = 0, max_depth: int | None = None) -> str:
+        """Returns one tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""
+        return self.tree(tree).export_graphviz(max_depth=max_depth)
+
+    def plot(self, ax: Axes | None = None, *, tree: int = 0, max_depth: int | None = None) -> Axes:
+        """Draws one tree with matplotlib; see ``Tree.plot``."""
+        return self.tree(tree).plot(ax, max_depth=max_depth)
 
     def to_json(self) -> str:
         """Returns the forest as text that ``from_json`` reads back exactly."""

@@ -21,9 +21,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, cast
+from typing import ClassVar, Self, cast
 
 import numpy as np
 
@@ -239,6 +239,10 @@ class TreeStrategy(StepQueries):
     def estimates(self, trees: Sequence[Sequence[OpenNode]]) -> list[list[Node]]:
         """Returns the nodes of each fitted tree."""
         return estimated_nodes(trees, self.cells, self.problem.classes, self.certainty)
+
+    def first_level(self) -> Self:
+        """Returns the growth of one level."""
+        return replace(self, depth=min(1, self.depth))
 
     # Choices
 

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -252,8 +252,7 @@ class PCA(LinearMiner):
 
     @property
     def _model(self) -> Components:
-        self._require_fitted("found_")
-        return self.found_
+        return cast("Components", super()._model)
 
     @property
     def components_(self) -> np.ndarray:
@@ -276,8 +275,7 @@ class PCA(LinearMiner):
         coordinates = self._model.coordinates
         return coordinates.centres + coordinates.deviations * self._model.mean
 
-    def _fitted(self, model: Components, cost: Fraction) -> Self:
-        self.found_ = model
-        self._note(model.schema, model.coordinates.columns, cost)
+    def _fitted(self, model: Components, cost: Fraction, columns: Iterable[str] = ()) -> Self:
+        super()._fitted(model, cost, model.coordinates.columns)
         self._fit_params["attributes"] = model.coordinates.columns  # without the one that was left out
         return self

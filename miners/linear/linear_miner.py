@@ -220,7 +220,7 @@ class LinearFit(FitPlan["PrivateQueryable"], Generic[M]):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class LinearMiner(Miner[LinearFit[Any]]):
+class LinearMiner(Miner):
     """A linear model."""
 
     epsilon: EpsilonLike = NOT_GIVEN

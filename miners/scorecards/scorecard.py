@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from miners.budget.plan import NOT_GIVEN, PlanLine, count_line, count_scale, rows_text, tell
-from miners.estimator import Classifier, FitPlan, Fitted, Miner, Regressor, require_varied
+from miners.estimator import Classifier, FitPlan, Miner, Regressor, require_varied
 from miners.growth.candidates import attribute_cells, attribute_names, attribute_pairs
 from miners.scorecards import view
 from miners.scorecards.card import Card, CardCells, Estimate
@@ -203,8 +203,8 @@ class CardFit(FitPlan[Any]):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class CardParameters:
-    """The parameters of every scorecard; ``Scorecard`` says what each is."""
+class ScorecardMiner(Miner):
+    """A miner whose fitted state is a ``Card``; ``Scorecard`` describes the parameters."""
 
     epsilon: EpsilonLike = NOT_GIVEN
     steps: int | None = None
@@ -212,16 +212,6 @@ class CardParameters:
     cuts: Mapping[str, Sequence[float] | int] | None = None
     pairs: bool = False
 
-
-class ScorecardMiner(CardParameters, Miner[CardFit], Fitted):
-    """A miner whose fitted state is a ``Card``.
-
-    Attributes:
-        card_: The fitted ``Card``.
-    """
-
-    card_: Card
-    _model: Card
     _state = Card
     _plan_kind: ClassVar[type[CardFit]] = CardFit
     _other: ClassVar[str]  # the miner of the other kind of target

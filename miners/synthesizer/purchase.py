@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -75,16 +75,21 @@ class Purchase:
     Attributes:
         schema: The public schema.
         specs: The cells of each column.
-        total: The cost of all queries.
+        epsilon: The cost of all queries.
         target: The column whose tables weigh more, if one does.
         known: Tables that the log had before.
     """
 
     schema: Schema
     specs: tuple[Values | Cuts, ...]
-    total: Epsilon
+    epsilon: Epsilon
     target: str | None
     known: tuple[Bought, ...] = ()
+
+    @property
+    def total(self) -> Epsilon:
+        """The cost of all queries."""
+        return self.epsilon
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -184,7 +189,7 @@ class Purchase:
         """The cost of the known tables."""
         return Epsilon(sum(table.epsilon.nano for table in self.known))
 
-    def with_history(self, handle: PrivateQueryable, history: bool | Sequence[Bought]) -> Purchase:
+    def with_history(self, handle: PrivateQueryable, history: bool | Sequence[Bought]) -> Self:
         """Takes the tables that the log has, those of much dependence first, as far as the model has room for them.
 
         Or those that another fit took, where this ledger has them.

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Self, cast
@@ -15,16 +15,8 @@ from typing import TYPE_CHECKING, Self, cast
 import numpy as np
 import pandas as pd
 
-from miners.budget.plan import (
-    NOT_GIVEN,
-    Bill,
-    Plan,
-    begin_fit,
-    patient,
-    remember_fit,
-    tell,
-)
-from miners.estimator import Learned, planned, public_schema
+from miners.budget.plan import NOT_GIVEN, Plan, patient, tell
+from miners.estimator import FitPlan, Miner, planned, public_schema
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
 from miners.growth.frontier import rehearsing
 from miners.synthesizer.fitting import Fitting
@@ -41,8 +33,33 @@ if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
 
+@dataclass(frozen=True)
+class SynthesizerFit(Purchase, FitPlan["PrivateQueryable"]):
+    """The fit of a model of the rows.
+
+    Attributes:
+        random_state: Seed of the public randomness.
+    """
+
+    random_state: int | None = None
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns nothing: the lines say all."""
+        return ()
+
+    def rehearse(self, handle: PrivateQueryable) -> None:
+        """Rehearses the tables of columns and the first round."""
+        if self.pairs and self.rounds:
+            with rehearsing(handle) as rehearsal:
+                Fitting(self, rehearsal, np.random.default_rng(self.random_state)).rehearse()
+
+    def learn(self, source: PrivateQueryable) -> SyntheticTable:
+        """Buys all tables; returns the model."""
+        return Fitting(self, source, np.random.default_rng(self.random_state)).learned()
+
+
 @dataclass(kw_only=True, repr=False, eq=False)
-class Synthesizer(Learned):
+class Synthesizer(Miner):
     """A model of the whole table that draws synthetic rows and estimates tables of any columns.
 
     It queries the noisy table of each column, and then works in rounds. ``exp_mech`` selects the pair of
@@ -127,21 +144,14 @@ class Synthesizer(Learned):
                 leaves.
         """
         with unspent():
-            purchase = self._checked(public_schema(handle), target)
+            fit = self._checked(public_schema(handle), target)
             if history and reuse:
                 raise QueryError("are both given", parameter="reuse and history", allowed="one of them")
             if history:
-                purchase = purchase.with_history(handle.through(patient), history)
-            warnings, before = purchase.warnings(None), purchase.before
-            if purchase.pairs and purchase.rounds and not reuse:
-                with rehearsing(handle) as rehearsal:
-                    Fitting(purchase, rehearsal, np.random.default_rng(self.random_state)).rehearse()
-            asked, certificate = begin_fit(self, handle, target, purchase.needed, warnings, reuse=reuse, before=before)
-        with Bill(handle) as bill:
-            model = Fitting(purchase, asked, np.random.default_rng(self.random_state)).learned()
-        tell(told for told in purchase.warnings(model.rows) if told not in warnings)
-        remember_fit(self, handle, certificate())
-        return self._fitted(model, bill.total)
+                fit = fit.with_history(handle.through(patient), history)
+        fitted = self._run(fit, handle, target, reuse=reuse)
+        tell(told for told in fit.warnings(fitted._model.rows) if told not in fit.warnings(None))
+        return fitted
 
     def fitted_again(self, handle: PrivateQueryable) -> Self:
         """Fits a copy with the same parameters and the same target."""
@@ -149,8 +159,7 @@ class Synthesizer(Learned):
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
         """Returns the queries of ``fit`` and their costs, for free: it reads the schema only."""
-        purchase = self._checked(planned(schema), target)
-        return Plan(purchase.title, tuple(purchase.lines()), purchase.total.exact, warnings=purchase.warnings(rows))
+        return self._checked(planned(schema), target).plan(rows)
 
     def sample(self, rows: int | None = None, *, random_state: int | None = None) -> pd.DataFrame:
         """Draws synthetic rows; see ``SyntheticTable.sample``."""
@@ -168,7 +177,7 @@ class Synthesizer(Learned):
         """Returns the measured tables, and the model's distance from them, as text."""
         return self._model.export_text()
 
-    def _checked(self, schema: Schema, target: str | None) -> Purchase:
+    def _checked(self, schema: Schema, target: str | None) -> SynthesizerFit:
         total = Epsilon.of(self.epsilon)
         names = attribute_names(schema, target, self.columns)
         if target is not None:
@@ -179,16 +188,14 @@ class Synthesizer(Learned):
                 f"is {self.random_state!r}", parameter="random_state", allowed="None or a whole number from 0"
             )
         specs = attribute_cells(schema, None, names, self.cuts, Grid(WIDTHS))
-        purchase = Purchase(schema, tuple(specs), total, target)
-        if not purchase.single or (purchase.pairs and not purchase.round):
+        fit = SynthesizerFit(schema, tuple(specs), total, target, random_state=self.random_state)
+        if not fit.single or (fit.pairs and not fit.round):
             raise QueryError(f"is {total}, too little for {many(len(specs), 'column')}", parameter="epsilon")
-        return purchase
+        return fit
 
     @property
     def _model(self) -> SyntheticTable:
         return cast(SyntheticTable, super()._model)
 
-    def _fitted(self, model: SyntheticTable, cost: Fraction) -> Self:
-        self.model_ = model
-        self._note(model.schema, (name for name in model.columns if name != model.target), cost)
-        return self
+    def _fitted(self, model: SyntheticTable, cost: Fraction, columns: Iterable[str] = ()) -> Self:
+        return super()._fitted(model, cost, model.columns)

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from miners.budget.plan import StepName, StepQuery
 from miners.fitted.node import Split
-from miners.growth.candidates import attribute_names, default_levels, families, grouping_warnings, levels_carried
+from miners.growth.candidates import attribute_names, default_levels, families, levels_carried
 from miners.growth.frontier import Level, Problem, SplitCandidate
-from miners.trees.tree_miner import GreedyFit, GreedyStrategy, GreedyTree, Published
+from miners.trees.tree_miner import GreedyStrategy, GreedyTree, Published
 from pinq.errors import QueryError
 from pinq.language.specs import AnyCut, Values
 from pinq.public.checks import is_number, many
@@ -78,15 +78,6 @@ class C45Paper(Published):
             for candidates, cut in zip(offered, cuts, strict=True):
                 candidates += [] if cut is None else [cut]
         return self.ask_where_offered(level, offered, self.recipe.step(StepName.SPLIT, level.number))
-
-
-class C45Fit(GreedyFit):
-    """The fit of a tree with groups of values."""
-
-    def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns likely problems, slow searches for groups included."""
-        slow = grouping_warnings(self.first.schema, self.first.splits, self.first.recipe.depth)
-        return (*super().warnings(rows), *slow)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -158,7 +149,6 @@ class DiffPC45(GreedyTree):
     """
 
     variants: ClassVar[Mapping[str, type[GreedyStrategy]]] = {"best": C45Best, "paper": C45Paper}
-    _plan_kind = C45Fit
 
     certainty: float | None = 0.25
 

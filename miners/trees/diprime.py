@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DiPriMe trees and forests, for classes and means (Consul & Williamson 2020)."""
+"""DiPriMe trees and forests, for classes and means (Consul & Williamson 2020).
+
+Forests are trees on shards: ``tree_miner.py`` grows them.
+"""
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import ClassVar, NamedTuple, cast
+from functools import cached_property
+from typing import ClassVar, Literal, NamedTuple, Self, cast
 
 import numpy as np
 
-from miners.budget.plan import NOT_GIVEN, Step, StepName, StepQuery
-from miners.estimator import Classifier, ForestFaces, Regressor, TreeFaces, require_word
+from miners.budget.plan import NOT_GIVEN, Recipe, Step, StepName, StepQuery, count_scale, lost_votes, spread
+from miners.estimator import FOREST_LIMITS, Classifier, GrownMiner, Regressor, require_word
 from miners.fitted.node import Node, Split
+from miners.fitted.tree import Forest
 from miners.growth.candidates import (
     REGRESSION_CRITERIA,
+    attribute_names,
     default_depth_note,
     default_levels,
     families,
@@ -23,12 +31,16 @@ from miners.growth.candidates import (
     require_criterion,
 )
 from miners.growth.fitted_nodes import OpenNode, released_nodes
-from miners.growth.frontier import Level, Problem
-from miners.trees.forest_miner import MAX_TREES, ForestFit, ForestMiner, ForestStrategy, Rows, share
-from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, Variant
-from pinq.language.scores import Balance
-from pinq.public.checks import many, whole_number
+from miners.growth.frontier import Level, Problem, TreeStrategy, noise_of
+from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, TreeFit, Variant, problem_of
+from pinq.errors import QueryError
+from pinq.language.scores import PATH_LOSS, Balance
+from pinq.public.checks import is_number, many, whole_number
 from pinq.public.epsilon import EpsilonLike
+from pinq.public.schema import Schema
+
+MAX_TREES = 1000
+Rows = Literal["shards", "all"]
 
 
 class DiPriMeDefaults(NamedTuple):
@@ -50,13 +62,22 @@ class DiPriMeDefaults(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DiPriMeBest(ForestStrategy):
+class DiPriMeBest(TreeStrategy):
     """The median of each of some attributes, then the attribute whose median splits best.
 
     Attributes:
+        names: The attributes.
+        features: The number of attributes that each node looks at.
+        stopping: The fraction of the leaves' epsilon for the query where paths end; None for no such
+            query.
+        random: The generator of public random choices.
         split_share: Share of epsilon for the splits; a tree without splits has all for its leaves.
     """
 
+    names: tuple[str, ...]
+    features: int
+    stopping: Fraction | None
+    random: np.random.Generator
     split_share: Fraction
 
     defaults: ClassVar[DiPriMeDefaults] = DiPriMeDefaults(
@@ -82,6 +103,54 @@ class DiPriMeBest(ForestStrategy):
         """Returns the weight of all queries of a leaf, relative to all levels of splits."""
         # Four fifths for splits, three levels of two questions: each weighs 4 and the leaf 6, of 30.
         return 2 * max(1, self.depth) * (self.split_share.denominator - self.split_share.numerator)
+
+    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
+        """Returns the queries of each level of splits, and those of a leaf, by weight."""
+        levels = [self.node_queries(level) for level in range(self.depth)]
+        classes = self.classes_query("each leaf", self.leaf_weight())
+        if self.stopping is None or not self.depth:
+            return levels, [classes]
+        # Weights stay whole: a leaf of weight 4 of which 3/10 goes into stopping makes 12 and 28,
+        # and every other weight is taken 10 times.
+        whole, part = self.stopping.denominator, self.stopping.numerator
+        levels = [[replace(question, weight=question.weight * whole) for question in row] for row in levels]
+        stop = StepQuery(
+            StepName.STOP,
+            "exp_mech",
+            "",
+            lambda epsilon: (math.sqrt(2) * PATH_LOSS * count_scale(self.schema, epsilon), "rows"),
+            classes.weight * part,
+        )
+        return levels, [stop, replace(classes, weight=classes.weight * (whole - part))]
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The steps, at their losses."""
+        recipe = Recipe.by_weights(self.epsilon, *self.questions())
+        if not recipe.stops:
+            return recipe
+        # How many rows are enough follows from the noise in the leaves, hence from their price.
+        rows = self.stop_rows_at(recipe.leaf_step(StepName.CLASSES).epsilon)
+        stop, *others = recipe.leaf
+        question = replace(stop.question, asked=f"splits with enough rows, about {rows:,} and more")
+        return replace(recipe, leaf=(replace(stop, question=question), *others))
+
+    def first_level(self) -> Self:
+        """Returns the growth of one level, which leaves the random choices of this one alone."""
+        return replace(super().first_level(), random=copy.deepcopy(self.random))
+
+    def max_parts(self, node: OpenNode) -> int:
+        """Returns the most parts that a split in two makes."""
+        return self._sides
+
+    @cached_property
+    def _sides(self) -> int:
+        return max(family.max_parts(self.schema) for family in families(self.schema, self.names))
+
+    def drawn(self, names: Sequence[Sequence[str]]) -> list[list[str]]:
+        """Draws which of its attributes each node looks at: public randomness."""
+        # Two of five: the first two of a random order, 3 and 1, give the attributes 1 and 3.
+        return [[own[place] for place in sorted(self.random.permutation(len(own))[: self.features])] for own in names]
 
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Finds the medians of the attributes that each node looks at, then chooses among them."""
@@ -114,24 +183,81 @@ class DiPriMePaper(DiPriMeBest):
 VARIANTS: Mapping[str, type[DiPriMeBest]] = {"best": DiPriMeBest, "paper": DiPriMePaper}
 
 
-class DiPriMeFit(ForestFit):
+class DiPriMeFit(TreeFit[DiPriMeBest]):
     """The fit of trees whose nodes split at medians."""
 
+    @property
+    def title(self) -> str:
+        """The title: target, trees, levels and attributes."""
+        strategy, count = self.first, self.trees
+        trees = "" if count == 1 else f"{many(count, 'tree')} of "
+        features = "" if strategy.features == len(strategy.names) else f"{strategy.features} of "
+        attributes = f"{features}{many(len(strategy.names), 'attribute')}"
+        levels = many(strategy.recipe.depth, "level")
+        return f"{type(self.miner).__name__} for `{strategy.target}`: {trees}{levels} of splits by {attributes}"
+
     def notes(self) -> tuple[str, ...]:
-        """Returns the facts about costs, and about a default depth."""
-        follows = isinstance(self.first, DiPriMeBest) and self.first.defaults.depth_follows_epsilon
-        own = (default_depth_note(self.first.recipe.depth),) if self.miner.max_depth is None and follows else ()
-        return (*super().notes(), *own)
+        """Returns the facts about the costs of trees, levels and paths, and about a default depth."""
+        follows = self.miner.max_depth is None and self.first.defaults.depth_follows_epsilon
+        depth = (default_depth_note(self.first.recipe.depth),) if follows else ()
+        if self.first.trees > 1:
+            return (
+                f"each row is in one of {self.first.trees} random shards, one for each tree; shards and the nodes "
+                "of a level are disjoint, so a level of the forest costs as much as one node.",
+                *depth,
+            )
+        if len(self.strategies) > 1:
+            return (
+                f"all {len(self.strategies)} trees use all rows, so each costs its part of the total; a line of the "
+                "plan shows all of them.",
+                *depth,
+            )
+        return (
+            "the nodes of a level are disjoint, so a level costs as much as one node; each path from the root to a "
+            "leaf costs the total.",
+            *depth,
+        )
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns likely problems, slow searches for groups included."""
-        splits = families(self.first.schema, self.first.names)
-        slow = grouping_warnings(self.first.schema, splits, self.first.recipe.depth, self.trees)
-        return (*super().warnings(rows), *slow)
+        """Returns likely problems: noise that hides the votes of leaves, and slow searches for groups."""
+        strategy = self.first
+        schema, depth = strategy.schema, strategy.recipe.depth
+        expected = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
+        slow = grouping_warnings(schema, families(schema, strategy.names), depth, self.trees)
+        if strategy.stopping is not None:
+            return slow
+        if depth == 0 and self.miner.max_depth is None:
+            return (
+                f"at epsilon {self.total} and at most {schema.max_rows:,} rows the budget "
+                "supports no split, so every row gets the same prediction; a larger `epsilon` is needed for any split.",
+            )
+        noise = noise_of(schema, strategy.recipe.leaf_step(StepName.CLASSES).epsilon)
+        lost = lost_votes(expected, 2**depth * strategy.trees, noise, known=rows is not None, trees=self.trees)
+        return (*lost, *slow)
+
+
+def strategies_of(strategy: DiPriMeBest, rows: Rows) -> Sequence[DiPriMeBest]:
+    """Returns one strategy for all trees on shards, or one for each tree on all rows."""
+    require_word("rows", rows, ("shards", "all"))
+    if strategy.trees == 1 or rows == "shards":
+        return [strategy]
+    shares = spread(strategy.epsilon, [1] * strategy.trees)
+    return [replace(strategy, epsilon=share, trees=1) for share in shares]
+
+
+def share(name: str, value: object) -> Fraction:
+    """Returns a parameter that is a share of a budget, exact to a thousandth at least.
+
+    Raises:
+        QueryError: It is no such number.
+    """
+    if not is_number(value, 0.001, 0.999):
+        raise QueryError(f"is {value!r}", parameter=name, allowed="a number between 0 and 1, from 0.001 to 0.999")
+    return Fraction(value).limit_denominator(1000)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class DiPriMe(ForestMiner):
+class DiPriMe(GrownMiner):
     """The common code of the four estimators: checks, and defaults from public facts."""
 
     epsilon: EpsilonLike = NOT_GIVEN
@@ -143,19 +269,23 @@ class DiPriMe(ForestMiner):
     stopping: float | None = None
     attributes: Sequence[str] | None = None
     random_state: int | None = None
-    _plan_kind = DiPriMeFit
 
-    @property
-    def _finds_range(self) -> bool:
-        return self.variant != "paper"
+    def _checked(self, schema: Schema, target: str) -> DiPriMeFit:
+        if self.random_state is not None:
+            whole_number("random_state", self.random_state, 0, 2**63 - 1)
+        problem = problem_of(self, schema, target, finds_range=self.variant != "paper")
+        names = tuple(attribute_names(schema, target, self.attributes))
+        rows: Rows = getattr(self, "rows", "shards")
+        return DiPriMeFit(self, strategies_of(self._strategy(problem, names, rows), rows))
 
-    def _strategy(self, problem: Problem, names: tuple[str, ...]) -> DiPriMeBest:
+    def _strategy(self, problem: Problem, names: tuple[str, ...], rows: Rows) -> DiPriMeBest:
+        """Returns the strategy for all trees and the whole budget."""
         require_word("variant", self.variant, tuple(VARIANTS))
         kind = VARIANTS[self.variant]
-        criteria = tuple(REGRESSION_CRITERIA) if self._numeric_target else ("gini", "max")
-        default = kind.defaults.criterion if self._numeric_target else "gini"
-        asked = kind.defaults.trees if self.n_estimators is None else self.n_estimators
-        trees = whole_number("n_estimators", asked, 1, MAX_TREES)
+        criteria = tuple(REGRESSION_CRITERIA) if problem.numeric else ("gini", "max")
+        default = kind.defaults.criterion if problem.numeric else "gini"
+        asked = getattr(self, "n_estimators", 1)
+        trees = whole_number("n_estimators", kind.defaults.trees if asked is None else asked, 1, MAX_TREES)
         usual = min(kind.defaults.features or len(names), len(names))
         wanted = usual if self.max_features is None else self.max_features
         features = whole_number("max_features", wanted, 1, len(names))
@@ -163,23 +293,25 @@ class DiPriMe(ForestMiner):
             problem=problem,
             epsilon=problem.epsilon,
             trees=trees,
-            depth=self._depth(kind, problem, names[:features], trees),
+            depth=self._depth(kind, problem, names[:features], trees, rows),
             criterion=require_criterion(default if self.criterion is None else self.criterion, criteria),
             names=names,
             features=features,
             split_share=share("rho", kind.defaults.share if self.rho is None else self.rho),
-            stopping=self._stop_share(),
+            stopping=None if self.stopping is None else share("stopping", self.stopping),
             random=np.random.default_rng(self.random_state),
         )
 
-    def _depth(self, kind: type[DiPriMeBest], problem: Problem, names: Sequence[str], trees: int) -> int:
+    def _depth(
+        self, kind: type[DiPriMeBest], problem: Problem, names: Sequence[str], trees: int, used_rows: Rows
+    ) -> int:
         """The levels: the given number, the paper's, or that of ``DiffPC45``; fewer for regression."""
         if self.max_depth is not None:
             return whole_number("max_depth", self.max_depth, 0, MAX_DEPTH)
         if not kind.defaults.depth_follows_epsilon:
             return PAPER_DEPTH
-        rows = problem.schema.max_rows / (trees if self.rows == "shards" else 1)
-        epsilon = problem.epsilon // (trees if self.rows == "all" else 1)
+        rows = problem.schema.max_rows / (trees if used_rows == "shards" else 1)
+        epsilon = problem.epsilon // (trees if used_rows == "all" else 1)
         if problem.numeric:  # docs/defaults.md
             return levels_carried(problem.schema, names, rows, epsilon, fewer=3.5)
         return default_levels(problem.schema, names, rows, epsilon)
@@ -191,9 +323,11 @@ class DiPriMeForest(DiPriMe):
 
     n_estimators: int | None = None
     rows: Rows = "shards"
+    _state = Forest
+    _limits = FOREST_LIMITS
 
 
-class DiPriMeTreeClassifier(Classifier, TreeFaces, DiPriMe):
+class DiPriMeTreeClassifier(Classifier, DiPriMe):
     """A tree that predicts the values of a categorical column.
 
     Its arguments are those of ``DiPriMeForestClassifier``, except those for several trees.
@@ -213,7 +347,7 @@ class DiPriMeTreeClassifier(Classifier, TreeFaces, DiPriMe):
     """
 
 
-class DiPriMeTreeRegressor(Regressor, TreeFaces, DiPriMe):
+class DiPriMeTreeRegressor(Regressor, DiPriMe):
     """A tree that predicts the mean of a numeric column.
 
     Its arguments are those of ``DiPriMeForestRegressor``, except those for several trees.
@@ -234,10 +368,8 @@ class DiPriMeTreeRegressor(Regressor, TreeFaces, DiPriMe):
         True
     """
 
-    _numeric_target = True
 
-
-class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
+class DiPriMeForestClassifier(Classifier, DiPriMeForest):
     """A forest that predicts the values of a categorical column, grown level by level.
 
     Every node is split in two: a numeric column at a point of its public grid, a categorical column
@@ -314,7 +446,7 @@ class DiPriMeForestClassifier(Classifier, ForestFaces, DiPriMeForest):
     """
 
 
-class DiPriMeForestRegressor(Regressor, ForestFaces, DiPriMeForest):
+class DiPriMeForestRegressor(Regressor, DiPriMeForest):
     """A forest that predicts the mean of a numeric column.
 
     It grows like a ``DiPriMeForestClassifier``, whose arguments it has.
@@ -364,5 +496,3 @@ class DiPriMeForestRegressor(Regressor, ForestFaces, DiPriMeForest):
         >>> forest.fit(handle, "hours_per_week").predict(rows.head(5)).shape
         (5,)
     """
-
-    _numeric_target = True

@@ -20,7 +20,6 @@ Privacy:
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,14 +41,14 @@ from miners.budget.plan import (
     spread,
     tell,
 )
-from miners.estimator import Classifier, FitPlan, Miner, TreeFaces, planned, require_varied, require_word
+from miners.estimator import Classifier, FitPlan, GrownMiner, Regressor, planned, require_varied, require_word
 from miners.fitted.node import MeanTarget, Node, Split
 from miners.fitted.tree import Forest, Tree, faint_of
 from miners.growth.candidates import (
     CRITERIA,
     MAX_LEVELS,
-    CutsByColumn,
     default_depth_note,
+    grouping_warnings,
     multiway_splits,
     require_criterion,
 )
@@ -70,12 +69,11 @@ LOOKS = 2  # of some 60 bins each: bounds a thousand times too wide become about
 WHOLE = 1000
 # Of epsilon, for each look: more than a twentieth would be missed by splits and leaves, less than a fiftieth would not.
 LEAST_LOOK, MOST_LOOK = 0.02, 0.05
-M = TypeVar("M", bound="TreeMiner")
 S = TypeVar("S", bound=TreeStrategy)
 
 
 @dataclass(frozen=True)
-class TreeFit(FitPlan[PrivateQueryable], Generic[M, S]):
+class TreeFit(FitPlan[PrivateQueryable], Generic[S]):
     """A fit that grows trees.
 
     Attributes:
@@ -83,7 +81,7 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[M, S]):
         strategies: One strategy for each frontier.
     """
 
-    miner: M
+    miner: Any
     strategies: Sequence[S]
 
     @property
@@ -103,9 +101,8 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[M, S]):
 
     def rehearse(self, handle: PrivateQueryable) -> None:
         """Rehearses the growth of one level."""
-        strategy = self.miner._strategies(self.first.problem)[0]  # another one: a strategy draws as it grows
         with rehearsing(handle) as rehearsal:
-            grow(_roots(strategy, rehearsal)[[0]], replace(strategy, depth=min(1, strategy.depth)))
+            grow(_roots(self.first, rehearsal)[[0]], self.first.first_level())
 
     def learn(self, handle: PrivateQueryable) -> Tree | Forest:
         """Grows the tree or the trees."""
@@ -136,46 +133,29 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[M, S]):
         return lines + [_line(steps, nodes) for steps in leaves]
 
 
-class TreeMiner(Miner[TreeFit[Any, Any]]):
-    """A miner that grows trees on a private handle.
+def problem_of(miner: Any, schema: Schema, target: str, *, finds_range: bool = True) -> Problem:
+    """Returns the task of a fit.
 
-    Subclasses say how: ``_strategies`` (the queries, their losses, the choice of splits), and
-    ``_plan_kind``, the texts of the plan.
+    Args:
+        miner: The miner, with its epsilon.
+        schema: The public schema.
+        target: The column to predict.
+        finds_range: Whether a numeric target's range is queried first.
+
+    Raises:
+        QueryError: The miner cannot predict such a column.
     """
-
-    epsilon: EpsilonLike
-    attributes: Sequence[str] | None
-    certainty: float | None = None  # where a miner has no such parameter
-    cuts: CutsByColumn | None = None
-    _numeric_target = False
-    _plan_kind: ClassVar[type[TreeFit[Any, Any]]]
-
-    @property
-    def _finds_range(self) -> bool:
-        """Whether a numeric target's range is queried first."""
-        return True
-
-    @abstractmethod
-    def _strategies(self, problem: Problem) -> Sequence[TreeStrategy]:
-        """Returns one strategy for each frontier, every parameter checked."""
-
-    def _checked(self, schema: Schema, target: str) -> TreeFit[Any, Any]:
-        return self._plan_kind(self, self._strategies(self._problem(schema, target, Epsilon.of(self.epsilon))))
-
-    def _problem(self, schema: Schema, target: str | None, epsilon: Epsilon) -> Problem:
-        column, name = schema.column(target), type(self).__name__
-        is_numeric = target in schema.numeric_columns
-        if is_numeric and not self._numeric_target:
-            raise QueryError(f"the target `{target}` is numeric; {name} predicts the values of a categorical column.")
-        if not is_numeric and self._numeric_target:
-            raise QueryError(f"the target `{target}` is categorical; {name} predicts the mean of a numeric column.")
-        require_varied(schema, target)
-        if is_numeric:
-            *looks, rest = _with_looks(schema, epsilon) if self._finds_range else [epsilon]
-            return Problem(
-                schema, target, MeanTarget.n_counts, MeanTarget.n_counts, rest, numeric=True, looks=tuple(looks)
-            )
+    column, name, epsilon = schema.column(target), type(miner).__name__, Epsilon.of(miner.epsilon)
+    is_numeric, predicts_means = target in schema.numeric_columns, isinstance(miner, Regressor)
+    if is_numeric and not predicts_means:
+        raise QueryError(f"the target `{target}` is numeric; {name} predicts the values of a categorical column.")
+    if not is_numeric and predicts_means:
+        raise QueryError(f"the target `{target}` is categorical; {name} predicts the mean of a numeric column.")
+    require_varied(schema, target)
+    if not is_numeric:
         return Problem(schema, target, column.codes, column.cells, epsilon)
+    *looks, rest = _with_looks(schema, epsilon) if finds_range else [epsilon]
+    return Problem(schema, target, MeanTarget.n_counts, MeanTarget.n_counts, rest, numeric=True, looks=tuple(looks))
 
 
 def _with_looks(schema: Schema, epsilon: Epsilon) -> tuple[Epsilon, ...]:
@@ -349,7 +329,7 @@ class MultiwayStrategy(GreedyStrategy):
         return True
 
 
-class GreedyFit(TreeFit["GreedyTree", GreedyStrategy]):
+class GreedyFit(TreeFit[GreedyStrategy]):
     """The fit of a tree whose nodes get the best split each."""
 
     @property
@@ -375,11 +355,12 @@ class GreedyFit(TreeFit["GreedyTree", GreedyStrategy]):
         return (note,)
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns whether the budget supports the depth and the votes of leaves."""
+        """Returns likely problems: a depth beyond the budget, lost votes of leaves, slow searches for groups."""
         strategy = self.first
         schema, depth = strategy.schema, strategy.recipe.depth
         expected = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
         carried = strategy.levels_carried(expected)
+        slow = grouping_warnings(schema, strategy.splits, depth)
         if depth == 0 and self.miner.max_depth is None:
             return (
                 f"at epsilon {strategy.epsilon} and at most {schema.max_rows:,} rows the budget supports no "
@@ -387,7 +368,8 @@ class GreedyFit(TreeFit["GreedyTree", GreedyStrategy]):
             )
         if carried >= depth:
             noise = noise_of(schema, strategy.recipe.leaf_step(StepName.CLASSES).epsilon)
-            return lost_votes(expected, strategy.typical_parts**depth, noise, known=rows is not None)
+            lost = lost_votes(expected, strategy.typical_parts**depth, noise, known=rows is not None)
+            return (*lost, *slow)
         average = rows_text(expected / strategy.typical_parts ** (depth - 1))
         noise, unit = strategy.recipe.levels[-1][-1].noise
         bound = "at most" if rows is None else "about"
@@ -397,11 +379,12 @@ class GreedyFit(TreeFit["GreedyTree", GreedyStrategy]):
             f"at epsilon {strategy.epsilon} and {bound} {expected:,} rows a depth-{depth} tree over "
             f"{many(strategy.attributes, 'attribute')} expects {average} rows in a node of the last splits, "
             f"against noise of about {rows_text(noise)} {unit}; {advice}.",
+            *slow,
         )
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class GreedyTree(Classifier, TreeFaces, TreeMiner):
+class GreedyTree(Classifier, GrownMiner):
     """A tree grown level by level on a private handle, each node split where it seems best."""
 
     epsilon: EpsilonLike = NOT_GIVEN
@@ -411,7 +394,6 @@ class GreedyTree(Classifier, TreeFaces, TreeMiner):
     attributes: Sequence[str] | None = None
     criteria: ClassVar[tuple[str, ...]] = tuple(CRITERIA)
     variants: ClassVar[Mapping[str, type[GreedyStrategy]]]
-    _plan_kind: ClassVar[type[GreedyFit]] = GreedyFit
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
         """Returns the queries of ``fit`` and their costs, for free: it reads the schema only.
@@ -426,11 +408,14 @@ class GreedyTree(Classifier, TreeFaces, TreeMiner):
             return super().plan(schema, target, rows=rows)
         widest = max((column.codes for column in planned(schema).categorical_columns.values()), default=2)
         problem = Problem(schema, None, widest, 2, Epsilon.of(self.epsilon))
-        return self._plan_kind(self, self._strategies(problem)).plan(rows)
+        return GreedyFit(self, self._strategies(problem)).plan(rows)
+
+    def _checked(self, schema: Schema, target: str) -> GreedyFit:
+        return GreedyFit(self, self._strategies(problem_of(self, schema, target)))
 
     def _splits(self, schema: Schema, target: str | None) -> tuple[SplitCandidate, ...]:
         """Returns what each node may be split by, one for each attribute."""
-        return multiway_splits(schema, target, attributes=self.attributes, cuts=self.cuts)
+        return multiway_splits(schema, target, attributes=self.attributes, cuts=getattr(self, "cuts", None))
 
     def _strategies(self, problem: Problem) -> Sequence[GreedyStrategy]:
         if self.max_depth is not None:
@@ -447,7 +432,7 @@ class GreedyTree(Classifier, TreeFaces, TreeMiner):
             criterion=self.criterion,
             splits=splits,
             attributes=attributes,
-            certainty=self.certainty,
+            certainty=getattr(self, "certainty", None),
         )
         depth = strategy.default_depth() if self.max_depth is None else self.max_depth
         return [replace(strategy, depth=depth)]

@@ -24,7 +24,7 @@ from matplotlib.axes import Axes
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
 
-from miners import DPExtraTrees, Federation, FitWarning
+from miners import DiPriMeForestClassifier, Federation, FitWarning
 from miners.budget.plan import loss_text
 from miners.fitted.model_card import determination
 from miners.parameters import cloned
@@ -548,7 +548,7 @@ def test_a_mean_of_dates_is_a_date(name: str) -> None:
 def test_a_forest_without_a_random_state_says_that_it_finds_nothing() -> None:
     """What it asks is drawn anew."""
     with handle(epsilon=2) as h, pytest.warns(FitWarning, match="random_state is not given"):
-        DPExtraTrees(epsilon=1, n_estimators=2, max_depth=1).fit(h, "income", reuse=True)
+        DiPriMeForestClassifier(epsilon=1, n_estimators=2, max_depth=1).fit(h, "income", reuse=True)
 
 
 # What can be read

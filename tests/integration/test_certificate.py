@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pinq
-from miners import DiffPC45, DPDecisionForest, DPDilca, DPExtraTrees, Scorecard, ScorecardRegressor
+from miners import DiffPC45, DiPriMeForestClassifier, DPDilca, Scorecard, ScorecardRegressor
 from pinq.cli.main import app
 from pinq.errors import LedgerError, QueryError
 from pinq.language.queries import Certificate
@@ -51,8 +51,7 @@ def certified(policy: Path, miner: Any, target: str, part: str = "") -> tuple[Pa
         (DiffPC45(epsilon=1, max_depth=3), "income"),
         (Scorecard(epsilon=1), "income"),
         (ScorecardRegressor(epsilon=1), "age"),
-        (DPDecisionForest(epsilon=1, n_estimators=3, max_depth=2, random_state=1), "income"),
-        (DPExtraTrees(epsilon=1, n_estimators=3, max_depth=2, random_state=1), "income"),
+        (DiPriMeForestClassifier(epsilon=1, n_estimators=3, max_depth=2, max_features=2, random_state=1), "income"),
         (DPDilca(epsilon=1, k=1), "income"),
     ],
     ids=lambda miner: type(miner).__name__,
@@ -152,7 +151,7 @@ def test_what_cannot_be_made_again_has_no_certificate(policy: Path) -> None:
     """A model read from a file, and one whose public randomness nobody can draw again."""
     with pinq.open(policy, analyst="ana") as handle:
         tree = DiffPC45(epsilon=1, max_depth=2).fit(handle, "income")
-        forest = DPExtraTrees(epsilon=1, n_estimators=2, max_depth=2).fit(handle, "income")
+        forest = DiPriMeForestClassifier(epsilon=1, n_estimators=2, max_depth=2).fit(handle, "income")
     with pytest.raises(QueryError, match="right after `fit`"):
         DiffPC45.from_json(tree.to_json()).certificate()
     with pytest.raises(QueryError, match="`random_state` is None, so the fit cannot be made again"):

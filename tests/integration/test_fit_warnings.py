@@ -18,15 +18,16 @@ import miners
 import pinq
 from miners import (
     DiffPC45,
+    DiPriMeForestClassifier,
     DPDilca,
-    DPExtraTrees,
     FederatedTopDown,
     Federation,
     FitWarning,
     Scorecard,
     UndeclaredValueWarning,
 )
-from miners.estimator import Fitted
+from miners.estimator import Classifier, Regressor
+from miners.trees.tree_miner import GreedyFit
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.support.requests.catalogue import MINERS
 from tests.support.requests.handles import simulated
@@ -41,7 +42,7 @@ COLUMNS: dict[str, Column] = {
     "job": Categorical(values=("clerk", "nurse", "smith")),
     "ill": Categorical(values=("yes", "no")),
 }
-KINDS = sorted(name for name, kind in MINERS.items() if issubclass(kind, Fitted))
+KINDS = sorted(name for name, kind in MINERS.items() if issubclass(kind, Classifier | Regressor))
 
 
 def built(name: str, **more: Any) -> Any:
@@ -119,7 +120,9 @@ def test_a_search_for_an_epsilon_tries_small_ones_in_silence() -> None:
     miners.suggest(DiffPC45(), schema, "ill", rows=500, accuracy=0.6, runs=2, limits=(0.001, 1), progress=False)
 
 
-@pytest.mark.parametrize("miner", [DiffPC45(epsilon=50, max_depth=3), DPExtraTrees(epsilon=50, random_state=1)])
+@pytest.mark.parametrize(
+    "miner", [DiffPC45(epsilon=50, max_depth=3), DiPriMeForestClassifier(epsilon=50, max_depth=3, n_estimators=2)]
+)
 @pytest.mark.parametrize("table", [pd.DataFrame, lambda rows: pa.table(rows)])
 def test_rows_of_undeclared_categories_are_counted(miner: Any, table: Any) -> None:
     """A missing category is none, and a column by which nothing is split does not matter."""
@@ -196,7 +199,7 @@ def test_far_fewer_rows_than_declared_are_told_once_they_are_found(miner: Any) -
 
 def test_fits_that_overlap_leave_the_filters_of_warnings_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both keep their second word to themselves; the filters are all threads', and the second to end put back the first one's."""
-    learned, begun, ended = DiffPC45._plan_kind.learn, [threading.Event(), threading.Event()], threading.Event()
+    learned, begun, ended = GreedyFit.learn, [threading.Event(), threading.Event()], threading.Event()
 
     def waits(self: Any, *given: Any) -> Any:
         begun[number := int(self.miner.max_depth or 0) - 1].set()
@@ -204,7 +207,7 @@ def test_fits_that_overlap_leave_the_filters_of_warnings_as_they_were(monkeypatc
         assert not number or ended.wait(60)
         return learned(self, *given)
 
-    monkeypatch.setattr(DiffPC45._plan_kind, "learn", waits)
+    monkeypatch.setattr(GreedyFit, "learn", waits)
     with warnings.catch_warnings(record=True), ThreadPoolExecutor(2) as pool:
         warnings.simplefilter("always", FitWarning)
         filters = list(warnings.filters)

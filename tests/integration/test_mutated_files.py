@@ -23,7 +23,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pinq
-from miners import DiffPC45, DPDecisionForest, DPDilca, Scorecard
+from miners import DiffPC45, DiPriMeForestClassifier, DPDilca, Scorecard
 from pinq.cli.main import app
 from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised, PinqError, PolicyError, QueryError
 from pinq.language.parts import Block, Part, PartSet
@@ -116,7 +116,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Originals:
     miners: list[Any] = [
         DiffPC45(epsilon=1, max_depth=2),
         Scorecard(epsilon=1),
-        DPDecisionForest(epsilon=1, n_estimators=2, max_depth=2),
+        DiPriMeForestClassifier(epsilon=1, n_estimators=2, max_depth=2),
         DPDilca(epsilon=1, k=1),
     ]
     with pinq.open(policy, analyst="ana") as handle:
@@ -208,7 +208,7 @@ def test_changed_policies(originals: Originals) -> None:
     tried("policies changed", policies(originals), use, (PolicyError,))
 
 
-MODELS = (DiffPC45, Scorecard, DPDecisionForest, DPDilca)
+MODELS = (DiffPC45, Scorecard, DiPriMeForestClassifier, DPDilca)
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -37,7 +37,7 @@ def noise_pvalue(adjacency: Adjacency, epsilon: Fraction, wanted_scale: float) -
         columns={name: {"type": "categorical", "values": values} for name in "xy"}, max_rows=5, adjacency=adjacency
     )
     handle = simulated(schema, data=pd.DataFrame({"x": [3], "y": [4]}), epsilon=1000)
-    task = DPDilca(method="baseline", epsilon=epsilon)._task(schema, None)
+    task = DPDilca(method="baseline", epsilon=epsilon)._checked(schema, None)
     (table,) = ask_tables(handle, task, task.selection_pairs, task.selection_epsilon).values()
     assert handle.budget.spent == epsilon
     assert table.scale == pytest.approx(wanted_scale)

@@ -19,15 +19,13 @@ import pinq
 from benchmarks.harness.datasets import load, stratified_folds
 from benchmarks.harness.learners import Rows, features
 from benchmarks.harness.measure import Experiment, accuracies
+from benchmarks.papers.diprime.baselines import DPDecisionForest, DPExtraTrees, DPExtraTreesRegressor
 from miners import (
     DiffPC45,
     DiPriMeForestClassifier,
     DiPriMeForestRegressor,
     DiPriMeTreeClassifier,
     DiPriMeTreeRegressor,
-    DPDecisionForest,
-    DPExtraTrees,
-    DPExtraTreesRegressor,
 )
 from miners.fitted.route import encode
 from pinq.public.schema import Categorical

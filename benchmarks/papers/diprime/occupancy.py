@@ -14,8 +14,9 @@ from matplotlib import pyplot as plt
 
 import pinq
 from benchmarks.harness.datasets import load
+from benchmarks.papers.diprime.baselines import DPExtraTrees
 from benchmarks.papers.diprime.experiments import DEPTH
-from miners import DiPriMeForestClassifier, DPExtraTrees
+from miners import DiPriMeForestClassifier
 from miners.fitted.tree import Tree
 from pinq.language.specs import Cuts
 

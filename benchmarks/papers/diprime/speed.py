@@ -26,7 +26,8 @@ from benchmarks.harness.datasets import load
 from benchmarks.harness.publish import RESULTS
 from benchmarks.harness.tables import markdown
 from benchmarks.harness.timing import quickest
-from miners import DiPriMeForestClassifier, DPExtraTrees
+from benchmarks.papers.diprime.baselines import DPExtraTrees
+from miners import DiPriMeForestClassifier
 from miners.fitted.route import encode
 
 N_TREES, DEPTH, REPEATS = 50, 5, 3

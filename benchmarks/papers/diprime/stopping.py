@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 import pinq
-from miners import DiPriMeTreeRegressor, DPExtraTreesRegressor
+from benchmarks.papers.diprime.baselines import DPExtraTreesRegressor
+from miners import DiPriMeTreeRegressor
 from pinq.public.schema import Numeric, Schema
 
 ROWS, RUNS, TREES, MAX_DEPTH, EPSILON = 20_000, 10, 3, 10, 1.0

@@ -10,6 +10,7 @@ import pytest
 
 from miners import DiffPC45
 from miners.budget import plan
+from miners.trees.tree_miner import GreedyFit
 from pinq.public.schema import Categorical, Schema
 from tests.support.requests.handles import simulated
 
@@ -35,7 +36,7 @@ def test_an_interrupt_says_what_was_paid(monkeypatch: pytest.MonkeyPatch) -> Non
             handle.noisy_count(epsilon=0.25)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(DiffPC45._plan_kind, "learn", interrupted)
+        monkeypatch.setattr(GreedyFit, "learn", interrupted)
         with pytest.raises(KeyboardInterrupt) as raised:
             DiffPC45(epsilon=1, max_depth=1).fit(handle, "y")
     (note,) = raised.value.__notes__

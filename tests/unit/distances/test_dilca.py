@@ -325,18 +325,18 @@ def test_two_releases_of_a_table_weigh_by_precision() -> None:
 )
 def test_nothing_is_spent_on_a_context_without_alternatives(params: Any, selection: Any) -> None:
     """Of four attributes each has three others: with three in a context there is one context."""
-    task = DPDilca(epsilon=1, attributes=["age", "job", "sex", "town"], **params)._task(SCHEMA, None)
+    task = DPDilca(epsilon=1, attributes=["age", "job", "sex", "town"], **params)._checked(SCHEMA, None)
     assert task.selection_epsilon.nano == selection * 10**9
     assert task.total == Epsilon.of(1)
 
 
 def test_mean_su_of_two_attributes_has_nothing_to_select() -> None:
-    task = DPDilca(method="mean_su", epsilon=1, attributes=["sex", "town"])._task(SCHEMA, None)
+    task = DPDilca(method="mean_su", epsilon=1, attributes=["sex", "town"])._checked(SCHEMA, None)
     assert (task.selection_epsilon.nano, task.max_pairs) == (0, 1)
 
 
 def test_a_pair_of_attributes_needs_one_table() -> None:
-    task = DPDilca(attributes=["age", "job", "sex"])._task(SCHEMA, None)
+    task = DPDilca(attributes=["age", "job", "sex"])._checked(SCHEMA, None)
     assert task.pairs({"job": ["age"], "age": ["job"]}) == (("age", "job"),)
     assert task.pairs({"sex": ["age", "job"]}) == (("age", "sex"), ("job", "sex"))
 

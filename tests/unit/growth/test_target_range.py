@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 import pinq
-from miners import DiPriMeForestRegressor, DiPriMeTreeRegressor, DPExtraTreesRegressor
+from benchmarks.papers.diprime.baselines import DPExtraTreesRegressor
+from miners import DiPriMeForestRegressor, DiPriMeTreeRegressor
 from miners.budget.plan import FitWarning
 from miners.fitted.tree import Forest, Tree
 from miners.growth.target_range import TargetRange

@@ -7,18 +7,18 @@ import pytest
 from sklearn.base import clone
 
 import miners
-from miners.estimator import Fitted
+from miners.estimator import Classifier, Regressor
 
 ESTIMATORS = [
     kind
     for kind in (getattr(miners, name) for name in miners.__all__)
-    if isinstance(kind, type) and issubclass(kind, Fitted)
+    if isinstance(kind, type) and issubclass(kind, Classifier | Regressor)
 ]
 
 
 def test_all_tree_and_forest_miners_are_looked_at() -> None:
     names = {kind.__name__ for kind in ESTIMATORS}
-    assert {"SuLQID3", "DiffPID3", "DiffPC45", "DPDecisionForest", "DPExtraTrees", "DiPriMeTreeRegressor"} <= names
+    assert {"SuLQID3", "DiffPID3", "DiffPC45", "DiPriMeForestClassifier", "DiPriMeTreeRegressor"} <= names
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda kind: kind.__name__)

@@ -10,14 +10,12 @@ import pandas as pd
 import pytest
 from sklearn.base import is_classifier, is_regressor
 
+from benchmarks.papers.diprime.baselines import DPDecisionForest, DPExtraTrees, DPExtraTreesRegressor
 from miners import (
     DiPriMeForestClassifier,
     DiPriMeForestRegressor,
     DiPriMeTreeClassifier,
     DiPriMeTreeRegressor,
-    DPDecisionForest,
-    DPExtraTrees,
-    DPExtraTreesRegressor,
     Forest,
     PublicRows,
     Tree,

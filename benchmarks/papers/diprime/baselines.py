@@ -1,203 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common code of forests, and the two forests that serve as baselines.
+"""Two forests of the literature that the experiments compare with: DP-DF and DP-ERT.
 
-The common part assigns rows to trees, and ends paths. Forests are trees on
-shards: see ``tree_miner.py``, which grows them. The baselines are DP-DF, multiway splits that a
-noisy Gini index chooses (Fletcher & Islam 2015), and DP-ERT, random splits whose leaves get the
-whole budget (Bojarski et al. 2014).
+DP-DF has multiway splits that a noisy Gini index chooses (Fletcher & Islam 2015), DP-ERT random splits
+whose leaves get the whole budget (Bojarski et al. 2014). Both are less accurate than the miners of the
+product at every measured size and budget. Their stored models are still read.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import ClassVar, Literal
 
 import numpy as np
 
-from miners.budget.plan import NOT_GIVEN, Recipe, StepName, StepQuery, count_scale, lost_votes, spread
-from miners.estimator import Classifier, ForestFaces, Regressor, require_word
+from miners.budget.plan import NOT_GIVEN, Step, StepName, StepQuery
+from miners.estimator import FOREST_LIMITS, Classifier, GrownMiner, Regressor
 from miners.fitted.node import Split
-from miners.growth.candidates import MAX_BINS, CutsByColumn, attribute_names, families, multiway_splits, random_split
+from miners.fitted.tree import Forest
+from miners.growth.candidates import MAX_BINS, CutsByColumn, attribute_names, multiway_splits, random_split
 from miners.growth.fitted_nodes import OpenNode
-from miners.growth.frontier import Level, Problem, TreeStrategy, noise_of
-from miners.trees.tree_miner import MAX_DEPTH, TreeFit, TreeMiner
-from pinq.errors import QueryError
-from pinq.language.scores import PATH_LOSS
+from miners.growth.frontier import Level, Problem
+from miners.trees.diprime import MAX_TREES, DiPriMeBest, DiPriMeFit, DiPriMePaper, Rows, share, strategies_of
+from miners.trees.tree_miner import MAX_DEPTH, problem_of
 from pinq.language.specs import Cuts, Values
-from pinq.public.checks import is_number, many, whole_number
+from pinq.public.checks import many, whole_number
 from pinq.public.epsilon import EpsilonLike
-
-MAX_TREES = 1000
-Rows = Literal["shards", "all"]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ForestStrategy(TreeStrategy):
-    """The growth of trees with random candidates.
-
-    Attributes:
-        names: The attributes.
-        features: The number of attributes that each node looks at.
-        stopping: The fraction of the leaves' epsilon for the query where paths end; None for no such
-            query.
-        random: The generator of public random choices.
-    """
-
-    names: tuple[str, ...]
-    features: int
-    stopping: Fraction | None
-    random: np.random.Generator
-
-    @abstractmethod
-    def node_queries(self, level: int) -> list[StepQuery]:
-        """Returns the queries of a node of this level, by weight."""
-
-    @abstractmethod
-    def leaf_weight(self) -> int:
-        """Returns the weight of all queries of a leaf."""
-
-    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
-        """Returns the queries of each level of splits, and those of a leaf, by weight."""
-        levels = [self.node_queries(level) for level in range(self.depth)]
-        classes = self.classes_query("each leaf", self.leaf_weight())
-        if self.stopping is None or not self.depth:
-            return levels, [classes]
-        # Weights stay whole: a leaf of weight 4 of which 3/10 goes into stopping makes 12 and 28,
-        # and every other weight is taken 10 times.
-        whole, part = self.stopping.denominator, self.stopping.numerator
-        levels = [[replace(question, weight=question.weight * whole) for question in row] for row in levels]
-        stop = StepQuery(
-            StepName.STOP,
-            "exp_mech",
-            "",
-            lambda epsilon: (math.sqrt(2) * PATH_LOSS * count_scale(self.schema, epsilon), "rows"),
-            classes.weight * part,
-        )
-        return levels, [stop, replace(classes, weight=classes.weight * (whole - part))]
-
-    @cached_property
-    def recipe(self) -> Recipe:
-        """The steps, at their losses."""
-        levels, leaf = self.questions()
-        recipe = Recipe.by_weights(self.epsilon, levels, leaf)
-        if not recipe.stops:
-            return recipe
-        # How many rows are enough follows from the noise in the leaves, hence from their price.
-        rows = self.stop_rows_at(recipe.leaf_step(StepName.CLASSES).epsilon)
-        stop, *others = recipe.leaf
-        question = replace(stop.question, asked=f"splits with enough rows, about {rows:,} and more")
-        return replace(recipe, leaf=(replace(stop, question=question), *others))
-
-    def max_parts(self, node: OpenNode) -> int:
-        """Returns the most parts that a split in two makes."""
-        return self._sides
-
-    @cached_property
-    def _sides(self) -> int:
-        return max(family.max_parts(self.schema) for family in families(self.schema, self.names))
-
-    def drawn(self, names: Iterable[Sequence[str]]) -> list[list[str]]:
-        """Draws which of its attributes each node looks at: public randomness."""
-        # Two of five: the first two of a random order, 3 and 1, give the attributes 1 and 3.
-        return [[own[place] for place in sorted(self.random.permutation(len(own))[: self.features])] for own in names]
-
-
-class ForestFit(TreeFit["ForestMiner", ForestStrategy]):
-    """The fit of trees with random candidates."""
-
-    @property
-    def title(self) -> str:
-        """The title: target, trees, levels and attributes."""
-        strategy, count = self.first, self.trees
-        trees = "" if count == 1 else f"{many(count, 'tree')} of "
-        features = "" if strategy.features == len(strategy.names) else f"{strategy.features} of "
-        attributes = f"{features}{many(len(strategy.names), 'attribute')}"
-        levels = many(strategy.recipe.depth, "level")
-        return f"{type(self.miner).__name__} for `{strategy.target}`: {trees}{levels} of splits by {attributes}"
-
-    def notes(self) -> tuple[str, ...]:
-        """Returns the facts about the costs of trees, levels and paths."""
-        if self.first.trees > 1:
-            return (
-                f"each row is in one of {self.first.trees} random shards, one for each tree; shards and the nodes "
-                "of a level are disjoint, so a level of the forest costs as much as one node.",
-            )
-        if len(self.strategies) > 1:
-            return (
-                f"all {len(self.strategies)} trees use all rows, so each costs its part of the total; a line of the "
-                "plan shows all of them.",
-            )
-        return (
-            "the nodes of a level are disjoint, so a level costs as much as one node; each path from the root to a "
-            "leaf costs the total.",
-        )
-
-    def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns whether noise hides the votes of leaves."""
-        strategy = self.first
-        expected = strategy.schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
-        if self.miner.stopping is not None:
-            return ()
-        if strategy.recipe.depth == 0 and self.miner.max_depth is None:
-            return (
-                f"at epsilon {self.total} and at most {strategy.schema.max_rows:,} rows the budget "
-                "supports no split, so every row gets the same prediction; a larger `epsilon` is needed for any split.",
-            )
-        leaves = 2**strategy.recipe.depth * strategy.trees
-        noise = noise_of(strategy.schema, strategy.recipe.leaf_step(StepName.CLASSES).epsilon)
-        return lost_votes(expected, leaves, noise, known=rows is not None, trees=self.trees)
-
-
-class ForestMiner(TreeMiner):
-    """A miner that grows trees from random beginnings on a private handle."""
-
-    max_depth: int | None
-    random_state: int | None
-    n_estimators: int | None = 1
-    rows: Rows = "shards"
-    stopping: float | None = None
-    _plan_kind: ClassVar[type[ForestFit]] = ForestFit
-
-    @abstractmethod
-    def _strategy(self, problem: Problem, names: tuple[str, ...]) -> ForestStrategy:
-        """Returns the strategy for all trees and the whole budget."""
-
-    def _strategies(self, problem: Problem) -> Sequence[ForestStrategy]:
-        if self.random_state is not None:
-            whole_number("random_state", self.random_state, 0, 2**63 - 1)
-        names = tuple(attribute_names(problem.schema, problem.target, self.attributes))
-        require_word("rows", self.rows, ("shards", "all"))
-        strategy = self._strategy(problem, names)
-        if strategy.trees == 1 or self.rows == "shards":
-            return [strategy]
-        shares = spread(problem.epsilon, [1] * strategy.trees)
-        return [replace(strategy, epsilon=share, trees=1) for share in shares]
-
-    def _stop_share(self) -> Fraction | None:
-        return None if self.stopping is None else share("stopping", self.stopping)
-
-
-def share(name: str, value: object) -> Fraction:
-    """Returns a parameter that is a share of a budget, exact to a thousandth at least.
-
-    Raises:
-        QueryError: It is no such number.
-    """
-    if not is_number(value, 0.001, 0.999):
-        raise QueryError(f"is {value!r}", parameter=name, allowed="a number between 0 and 1, from 0.001 to 0.999")
-    return Fraction(value).limit_denominator(1000)
-
+from pinq.public.schema import Schema
 
 BINS = 5  # Consul & Williamson 2020, sec. 4.2
 
 
+class Baseline(DiPriMeBest):
+    """Growth without medians."""
+
+    defaults = DiPriMePaper.defaults
+
+    def without_split(self, level: int) -> Sequence[Step]:
+        """Returns all queries of a node."""
+        return self.recipe.levels[level]
+
+
+class BaselineForest(GrownMiner):
+    """A miner of one of the forests."""
+
+    epsilon: EpsilonLike
+    rows: Rows
+    attributes: Sequence[str] | None
+    random_state: int | None
+    _state = Forest
+    _limits = FOREST_LIMITS
+
+    @abstractmethod
+    def _strategy(self, problem: Problem, names: tuple[str, ...]) -> Baseline:
+        """Returns the strategy for all trees and the whole budget."""
+
+    def _checked(self, schema: Schema, target: str) -> DiPriMeFit:
+        if self.random_state is not None:
+            whole_number("random_state", self.random_state, 0, 2**63 - 1)
+        problem = problem_of(self, schema, target)
+        names = tuple(attribute_names(schema, target, self.attributes))
+        kind = RandomFit if isinstance(self, RandomForest) else DiPriMeFit
+        return kind(self, strategies_of(self._strategy(problem, names), self.rows))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RandomFew(ForestStrategy):
+class RandomFew(Baseline):
     """Splits into all values of an attribute, chosen by a noisy Gini index among a random few.
 
     Attributes:
@@ -205,6 +75,7 @@ class RandomFew(ForestStrategy):
     """
 
     splits: tuple[Values | Cuts, ...]
+    split_share: Fraction = Fraction(1, 2)
 
     def node_queries(self, level: int) -> list[StepQuery]:
         """Returns one choice, among the attributes that a path of this length has left."""
@@ -232,7 +103,7 @@ class RandomFew(ForestStrategy):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
+class DPDecisionForest(Classifier, BaselineForest):
     """A forest of multiway splits by attributes that a noisy Gini index chooses: a baseline.
 
     Each node chooses among a few random attributes.
@@ -274,7 +145,7 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> from miners import DPDecisionForest
+        >>> from benchmarks.papers.diprime.baselines import DPDecisionForest
         >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> forest = DPDecisionForest(epsilon=1, n_estimators=2, attributes=["sex", "relationship"])
@@ -314,8 +185,11 @@ class DPDecisionForest(Classifier, ForestFaces, ForestMiner):
         )
 
 
-class RandomSplits(ForestStrategy):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RandomSplits(Baseline):
     """Random splits, which cost nothing."""
+
+    split_share: Fraction = Fraction(0)
 
     def node_queries(self, level: int) -> list[StepQuery]:
         """Returns nothing, because a node has no query."""
@@ -330,7 +204,7 @@ class RandomSplits(ForestStrategy):
         return [random_split(self.schema, self.names, part, self.random) for part in level.parts.part_set]
 
 
-class RandomFit(ForestFit):
+class RandomFit(DiPriMeFit):
     """The fit of trees with random splits."""
 
     def notes(self) -> tuple[str, ...]:
@@ -345,7 +219,7 @@ class RandomFit(ForestFit):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class RandomForest(ForestMiner):
+class RandomForest(BaselineForest):
     """The common code of classifier and regressor."""
 
     epsilon: EpsilonLike = NOT_GIVEN
@@ -355,7 +229,6 @@ class RandomForest(ForestMiner):
     stopping: float | None = None
     attributes: Sequence[str] | None = None
     random_state: int | None = None
-    _plan_kind = RandomFit
 
     def _strategy(self, problem: Problem, names: tuple[str, ...]) -> RandomSplits:
         return RandomSplits(
@@ -366,12 +239,12 @@ class RandomForest(ForestMiner):
             criterion="",
             names=names,
             features=len(names),
-            stopping=self._stop_share(),
+            stopping=None if self.stopping is None else share("stopping", self.stopping),
             random=np.random.default_rng(self.random_state),
         )
 
 
-class DPExtraTrees(Classifier, ForestFaces, RandomForest):
+class DPExtraTrees(Classifier, RandomForest):
     """A forest of random splits with noisy class counts in its leaves: a baseline.
 
     Args:
@@ -414,7 +287,7 @@ class DPExtraTrees(Classifier, ForestFaces, RandomForest):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> from miners import DPExtraTrees
+        >>> from benchmarks.papers.diprime.baselines import DPExtraTrees
         >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> forest = DPExtraTrees(epsilon=1, n_estimators=3, random_state=0).fit(handle, "income")
@@ -423,7 +296,7 @@ class DPExtraTrees(Classifier, ForestFaces, RandomForest):
     """
 
 
-class DPExtraTreesRegressor(Regressor, ForestFaces, RandomForest):
+class DPExtraTreesRegressor(Regressor, RandomForest):
     """A forest of random splits with noisy averages in its leaves: a baseline.
 
     Its arguments are those of ``DPExtraTrees``.
@@ -436,12 +309,10 @@ class DPExtraTreesRegressor(Regressor, ForestFaces, RandomForest):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> from miners import DPExtraTreesRegressor
+        >>> from benchmarks.papers.diprime.baselines import DPExtraTreesRegressor
         >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> forest = DPExtraTreesRegressor(epsilon=1, n_estimators=2, max_depth=2, random_state=0)
         >>> forest.fit(handle, "hours_per_week").predict(rows.head(5)).shape
         (5,)
     """
-
-    _numeric_target = True
