@@ -168,12 +168,16 @@ class Miner(Parameterised, ABC):
             tree asks for those that it splits by, by name.
         n_features_in_: Their number.
         card_: The ``Card`` of a scorecard; the ``Participants`` of a tree of several data owners.
+        holders_: The ``Participants`` of a scorecard of several data owners.
+        model_: The ``SyntheticTable`` of a synthesizer.
         fitted_on_: The name of the data; not in ``to_json``.
     """
 
     schema_: Schema
     cost_: Fraction
     card_: Any
+    holders_: Any
+    model_: Any
     fitted_on_: str
     feature_names_in_: np.ndarray
     n_features_in_: int
@@ -331,9 +335,9 @@ class Miner(Parameterised, ABC):
         """Takes the model from JSON. Raises ``QueryError`` if it is something else."""
         return self._fitted(self._state.from_dict(stored.get(self._state.kept_as)), cost)
 
-    def _fitted(self, model: Any, cost: Fraction, columns: Iterable[str] = ()) -> Self:
-        """Keeps the model and the facts that every fit leaves behind; ``columns`` are the schema's by default."""
-        setattr(self, f"{self._state.kept_as}_", model)
+    def _fitted(self, model: Any, cost: Fraction, columns: Iterable[str] = (), name: str = "") -> Self:
+        """Keeps the model and the facts of its fit; ``columns`` are the schema's by default, ``name`` the state's."""
+        setattr(self, f"{name or self._state.kept_as}_", model)
         self.schema_, self.cost_ = model.schema, cost
         self._fit_params = self.get_params(deep=False)  # as they were then
         names = [name for name in columns or model.schema.columns if name != model.target]
@@ -423,9 +427,9 @@ class Classifier(Miner):
             shares[known, position], truth[known] == position, bins=number, label=str(classes[position])
         )
 
-    def _fitted(self, model: Any, cost: Fraction, columns: Iterable[str] = ()) -> Self:
+    def _fitted(self, model: Any, cost: Fraction, columns: Iterable[str] = (), name: str = "") -> Self:
         self.classes_ = as_array(model.classes)[_sorted(model.classes)]
-        return super()._fitted(model, cost, columns)
+        return super()._fitted(model, cost, columns, name)
 
 
 class Regressor(Miner):

@@ -702,7 +702,7 @@ class DPDilca(Miner):
             indices[name] = bind(self.splits_[name], self.schema_).axes[0].parts_of(codes)
         return indices
 
-    def _fitted(self, model: LearnedDistances, cost: Fraction, columns: Iterable[str] = ()) -> Self:
+    def _fitted(self, model: LearnedDistances, cost: Fraction, columns: Iterable[str] = (), name: str = "") -> Self:
         task, self.context_ = model.task, model.contexts
         super()._fitted(model, cost, task.splits)
         self.splits_, self.left_out_, self.distances_ = dict(task.splits), task.left_out, {}

@@ -252,7 +252,8 @@ class PCA(LinearMiner):
 
     @property
     def _model(self) -> Components:
-        return cast("Components", super()._model)
+        self._require_fitted("found_")
+        return cast("Components", vars(self)["found_"])
 
     @property
     def components_(self) -> np.ndarray:
@@ -275,7 +276,7 @@ class PCA(LinearMiner):
         coordinates = self._model.coordinates
         return coordinates.centres + coordinates.deviations * self._model.mean
 
-    def _fitted(self, model: Components, cost: Fraction, columns: Iterable[str] = ()) -> Self:
-        super()._fitted(model, cost, model.coordinates.columns)
+    def _fitted(self, model: Components, cost: Fraction, columns: Iterable[str] = (), name: str = "") -> Self:
+        super()._fitted(model, cost, model.coordinates.columns, "found")
         self._fit_params["attributes"] = model.coordinates.columns  # without the one that was left out
         return self

@@ -197,5 +197,5 @@ class Synthesizer(Miner):
     def _model(self) -> SyntheticTable:
         return cast(SyntheticTable, super()._model)
 
-    def _fitted(self, model: SyntheticTable, cost: Fraction, columns: Iterable[str] = ()) -> Self:
+    def _fitted(self, model: SyntheticTable, cost: Fraction, columns: Iterable[str] = (), name: str = "") -> Self:
         return super()._fitted(model, cost, model.columns)
