@@ -111,7 +111,9 @@ def test_a_token_file_is_for_a_url(tmp_path: Path) -> None:
         assert "--token-file is for a URL" in result.stderr, result.stderr
 
 
-@pytest.mark.parametrize("kind", [miners.DiffPC45, miners.DiPriMeTreeClassifier, miners.DPExtraTrees, miners.Scorecard])
+@pytest.mark.parametrize(
+    "kind", [miners.DiffPC45, miners.DiPriMeTreeClassifier, miners.DiPriMeForestClassifier, miners.Scorecard]
+)
 def test_a_miner_spends_no_epsilon_that_was_not_given(handle: PrivateQueryable, kind: type) -> None:
     """A first grant of 1 was spent whole by a fit without a word of epsilon."""
     for miner in (kind(), copy.deepcopy(kind()), kind(**kind().get_params())):
