@@ -73,6 +73,9 @@ class State(Protocol):
     def to_dict(self) -> dict[str, Any]:
         """The model, as JSON has it."""
 
+    def _repr_html_(self) -> str:
+        """The model, as notebooks show it."""
+
     @classmethod
     def from_dict(cls, stored: Any) -> Self:
         """Reads what ``to_dict`` wrote. Raises ``QueryError`` unless it is whole and valid."""
@@ -288,8 +291,8 @@ class Miner(Parameterised, ABC):
         return f"<p>{escape(repr(self))}, cost {loss_text(self.cost_)}</p>{self._shown()}"
 
     def _shown(self) -> str:
-        """Returns what was learned, as HTML."""
-        return "".join(f"<p>{escape(name)}: {escape(text)}</p>" for name, text in self._told().items())
+        """Returns the model, as HTML."""
+        return str(self._model._repr_html_())
 
     def to_json(self) -> str:
         """Returns the fitted miner as text: its parameters, its cost and its model."""
@@ -486,9 +489,6 @@ class GrownMiner(Miner):
 
     def to_frame(self) -> pd.DataFrame:
         return cast("pd.DataFrame", self._model.to_frame())
-
-    def _shown(self) -> str:
-        return str(self._model._repr_html_())
 
     def rules(self) -> pd.DataFrame:
         """Returns a rule for each leaf, in descending order of rows; see ``Tree.rules``."""

@@ -24,6 +24,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -390,6 +391,20 @@ class LearnedDistances:
         """The public schema."""
         return self.task.schema
 
+    @cached_property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """The distances of each target, with the names of its values."""
+        frames = {}
+        for name, matrix in self.matrices.items():
+            values = bind(self.task.splits[name], self.schema).axes[0].labels
+            missing = "missing" if "missing" not in values else "(missing)"
+            labels = [missing if value is None else text_of(value) for value in values]
+            frames[name] = pd.DataFrame(matrix, index=pd.Index(labels, name=name), columns=labels)
+        return frames
+
+    def _repr_html_(self) -> str:
+        return fitted_html(self.contexts, self.task.left_out, self.frames)
+
 
 class DPDilca(Miner):
     """Learns distances between the values of an attribute, from their rows' values in other attributes.
@@ -641,9 +656,6 @@ class DPDilca(Miner):
     def _plan_of(self, fitted: DPDilca) -> Plan:
         return fitted.plan(self.schema_, list(self.distances_))
 
-    def _shown(self) -> str:
-        return fitted_html(self.context_, self.left_out_, self.distances_)
-
     def _checked(self, schema: Schema, target: str | Sequence[str] | None) -> ContextTask:
         """Returns what is to be learned, all of it checked before anything is spent."""
         total = Epsilon.of(self.epsilon)
@@ -703,15 +715,9 @@ class DPDilca(Miner):
         return indices
 
     def _fitted(self, model: LearnedDistances, cost: Fraction, columns: Iterable[str] = (), name: str = "") -> Self:
-        task, self.context_ = model.task, model.contexts
-        super()._fitted(model, cost, task.splits)
-        self.splits_, self.left_out_, self.distances_ = dict(task.splits), task.left_out, {}
-        for name, matrix in model.matrices.items():
-            values = bind(task.splits[name], task.schema).axes[0].labels
-            missing = "missing" if "missing" not in values else "(missing)"
-            labels = [missing if value is None else text_of(value) for value in values]
-            self.distances_[name] = pd.DataFrame(matrix, index=pd.Index(labels, name=name), columns=labels)
-        return self
+        task, self.context_, self.distances_ = model.task, model.contexts, model.frames
+        self.splits_, self.left_out_ = dict(task.splits), task.left_out
+        return super()._fitted(model, cost, task.splits)
 
 
 def _fits(task: ContextTask, contexts: Mapping[str, tuple[str, ...]], distances: Mapping[str, np.ndarray]) -> bool:

@@ -230,9 +230,6 @@ class LinearMiner(Miner):
     def _linear(self) -> LinearState:
         return cast("LinearState", self._model)
 
-    def _shown(self) -> str:
-        return self._linear._repr_html_()
-
     def to_frame(self) -> pd.DataFrame:
         """Returns the model as a table: a row for each term (of each class), or for each component."""
         return self._linear.to_frame()
