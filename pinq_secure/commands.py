@@ -128,7 +128,7 @@ def draft(
     from pinq.provider.policy_file import load_policy
     from pinq.public.epsilon import Epsilon
 
-    loaded = load_policy(policy)
+    loaded = load_policy(policy).at()
     loaded.require_reviewed()
     if epsilon is not None:
         Epsilon.of(epsilon)

@@ -159,6 +159,8 @@ def join(
 
 def require_fit(session: Session, party: int, policy: Policy) -> None:
     """Raises ``PolicyError`` unless the policy fits the session and permits what will be opened."""
+    if policy.tables:
+        raise PolicyError(f"{policy.dataset!r} has several tables, and a session reads one: use a policy of one table.")
     policy.require_reviewed()
     schema, member = session.schema_, session.parties[party]
     problems = []

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 COLUMNS = ("seq", "at", "kind", "analyst", "request", "body", "hash")
-TERMS = "max_epsilon_per_query columns verbs queries_per_minute work_per_minute stored_bytes"
+TERMS = "max_epsilon_per_query columns verbs queries_per_minute work_per_minute stored_bytes tables"
 QUESTION = "verb session about question classes act run stored"
 FIELDS = {  # by kind: fields that it has / fields that it may have
     "created": "version dataset salt / coins", "policy": "digest cap schema / cap_rule by because",
-    "version": "number why reading / source declared columns contents by because", "retire": "means spent / by because",
-    "grant": f"limit expires / token {TERMS} by because",
-    "extend": "more expires / by because", "terms": f"/ {TERMS} by because", "revoke": "/ by because",
+    "version": "number why reading / source declared columns contents table by because", "revoke": "/ by because",
+    "grant": f"limit expires / token {TERMS} by because", "retire": "means spent / by because",
+    "extend": "more expires / by because", "terms": f"/ {TERMS} by because", "token": "token / by because",
     "charge": f"epsilon demand / version {QUESTION}", "refusal": f"reason / asked remaining scope {QUESTION}",
-    "token": "token / by because", "secure": f"opens / {QUESTION}", "answer": "payload /", "snapshot": "digest /",
+    "secure": f"opens / {QUESTION}", "answer": "payload /", "snapshot": "digest /",
 }
 
 
@@ -55,10 +55,9 @@ def charge(versions: dict[int, Part], body: dict[str, Any]) -> int:
 
 class Log:  # the meaning of the events so far
     def __init__(self) -> None:
-        self.dataset, self.cap, self.rule, self.version, self.snapshot = "", 0, "union", 1, (0, "")  # its event, text
-        self.meaning, self.heads, self.costs = list[str](), list[str](), {"sum": 0, "union": 0}
-        self.charged, self.answered, self.spent = set[tuple[str, str]](), set[tuple[str, str]](), dict[str, int]()
-        self.grants, self.trees, self.union = dict[str, Any](), dict[str, Any](), dict[int, Part]()
+        self.dataset, self.cap, self.rule, self.snapshot, self.costs = "", 0, "union", (0, ""), {"sum": 0, "union": 0}
+        self.meaning, self.heads, self.charged, self.answered = list[str](), list[str](), set[Any](), set[Any]()
+        self.last, (self.grants, self.trees, self.union, self.spent) = {"": 1}, (dict[Any, Any]() for _ in range(4))
 
     def apply(self, seq: int, at: str, kind: str, who: str, request: str, body: dict[str, Any], answer: str) -> None:
         must, may = (set(names.split()) for names in FIELDS.get(kind, "?/").split("/"))
@@ -73,8 +72,9 @@ class Log:  # the meaning of the events so far
             need(body["spent"] == self.costs["sum"], "another sum was spent before it was closed")
             self.costs, self.grants, self.trees, self.spent, self.union = {"sum": 0, "union": 0}, {}, {}, {}, {}
         elif kind == "version":
-            need(body["number"] in (self.version, self.version + 1), "versions are counted one by one")
-            self.version = body["number"]
+            new, table = max(self.last.values()) + 1, body.get("table", "")
+            need(body["number"] in (self.last.get(table, new), new), "versions are counted one by one")
+            self.last[table] = body["number"]
         elif kind == "grant":
             need(not grant or grant["revoked"], "a grant in the place of a valid one")
             self.grants[who] = body | {"revoked": False}
@@ -101,7 +101,7 @@ class Log:  # the meaning of the events so far
         need(not grant["expires"] or moment < datetime.fromisoformat(grant["expires"]), "a charge after the grant")
         need(verb in ("", *grant.get("verbs", [verb])), "a verb that the grant forbids")
         need(type(epsilon) is int and 0 <= epsilon <= grant.get("max_epsilon_per_query", epsilon), "no such epsilon")
-        need(1 <= version <= self.version, "a version that has not begun")
+        need(1 <= version <= max(self.last.values()), "a version that has not begun")
         need((who, request) not in self.charged, "one id is charged twice")
         self.charged.add((who, request))
         own, self.costs["union"] = charge(self.trees.setdefault(who, {}), body), charge(self.union, body)

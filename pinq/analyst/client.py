@@ -167,6 +167,7 @@ def connect(
     timeout: float = 60.0,
     insecure_http: bool = False,
     sign_in: bool = False,
+    table: str | None = None,
 ) -> PrivateQueryable:
     """Opens a handle on a dataset behind a server.
 
@@ -182,6 +183,8 @@ def connect(
         insecure_http: Allow ``http://`` to a server on the same machine.
         sign_in: Sign in at the organisation's identity provider instead of using a token. The call
             prints an address and a code to enter there.
+        table: The table's name, where the dataset has several: ``https://host/clinic.visits`` is the
+            same table.
 
     Raises:
         QueryError: A malformed argument, or no token.
@@ -196,6 +199,7 @@ def connect(
         raise QueryError(f"is {timeout!r}", parameter="timeout", allowed="a number of seconds greater than 0")
     root, dataset, context = _split(url, verify, insecure_http)
     shown = SignedIn(root, context, print) if sign_in else find_token(url, token)
+    dataset = dataset if table is None else f"{dataset}.{table}"
     return PrivateQueryable(RemoteSession(root, dataset, shown, context, float(timeout)))
 
 
@@ -232,7 +236,9 @@ class RemoteSession:
             self._revision = revision_of(opened.headers)
             described = self._read(opened, Description)
             self.name, self.analyst, self.schema = described.dataset, described.analyst, described.columns
-            self.account = f"{root} {self.name} {self.analyst}"
+            self.tables = described.tables or ()
+            granted = self.name.rpartition(".")[0] if self.tables else self.name
+            self.account = f"{root} {granted} {self.analyst}"
             if self.schema.digest != described.digest:
                 raise Unavailable(
                     "The server's schema does not read the same here; use the same version of pinq on both sides."

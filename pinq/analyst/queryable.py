@@ -394,6 +394,11 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
         return self._session.name
 
     @property
+    def tables(self) -> tuple[str, ...]:
+        """The names of all tables under the same grant; empty where the dataset is one table."""
+        return self._session.tables
+
+    @property
     def account(self) -> str:
         """The grant that pays; equal for two handles of one analyst on one dataset."""
         return self._session.account

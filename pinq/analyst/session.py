@@ -23,11 +23,13 @@ class Session(Protocol):
 
     Attributes:
         name: The provider's name of the table.
+        tables: The names of all tables under the same grant; empty for a dataset that is one.
         account: The grant from which it spends: the same for two sessions of one analyst at one ledger.
         schema: The public columns.
     """
 
     name: str
+    tables: tuple[str, ...]
     account: str
     schema: Schema
 

@@ -34,7 +34,14 @@ commands = typer.Typer()
 Verb = StrEnum("Verb", ["count", "sum", "avg", "choose"])
 VERBS = {Verb.count: "noisy_count", Verb.sum: "noisy_sum", Verb.avg: "noisy_avg", Verb.choose: "exp_mech"}
 
-Dataset = Annotated[str, argument("POLICY|URL", "The policy file, or its address at a server: https://host:8443/NAME.")]
+Dataset = Annotated[
+    str,
+    argument(
+        "POLICY|URL",
+        "The policy file, or its address at a server: https://host:8443/NAME. Of several tables: FILE#TABLE, or "
+        "https://host:8443/NAME.TABLE.",
+    ),
+]
 Asked = Annotated[Verb, argument("VERB", "count, sum, avg or choose.")]
 Column = Annotated[str | None, argument("COLUMN", "A numeric column, for sum and avg.")]
 Analyst = Annotated[
@@ -138,7 +145,8 @@ def opened(
         raise typer.BadParameter("--analyst is needed with a policy file")
     if token_file is not None:
         raise typer.BadParameter("--token-file is for a URL; a policy file needs no token")
-    return open_handle(dataset, analyst=analyst)
+    file, _, table = (dataset, "", "") if Path(dataset).exists() else dataset.partition("#")
+    return open_handle(file, analyst=analyst, table=table or None)
 
 
 def _score(

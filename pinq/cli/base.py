@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TextIO
 
@@ -174,6 +174,6 @@ def print_or_write(text: str, output: Path | None, advice: str = "") -> None:
         typer.echo(printable(f"Wrote {output}. {advice}".rstrip()), err=True)
 
 
-def print_json(content: Mapping[str, object]) -> None:
+def print_json(content: object) -> None:
     """Prints plain values, for scripts."""
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False))

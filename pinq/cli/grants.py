@@ -59,6 +59,9 @@ WorkPerMinute = Annotated[
 StoredBytes = Annotated[
     int | None, option("--stored-bytes", metavar="N", help="Limit of the ledger's bytes for this grant's requests.")
 ]
+Tables = Annotated[
+    str | None, option("--tables", metavar="A,B,...", help="The policy's tables that queries may ask; `all` for any.")
+]
 
 
 SignIn = Annotated[bool, flag("--sign-in", help="ANALYST signs in at the policy's identity provider, under this name.")]
@@ -77,6 +80,7 @@ def grant(
     per_minute: PerMinute = None,
     work_per_minute: WorkPerMinute = None,
     stored_bytes: StoredBytes = None,
+    tables: Tables = None,
     sign_in: SignIn = False,
     because: Because = "",
     as_json: AsJson = False,
@@ -94,6 +98,7 @@ def grant(
         queries_per_minute=per_minute,
         work_per_minute=work_per_minute,
         stored_bytes=stored_bytes,
+        tables=tables,
     )
     account = grant_budget(policy, analyst, epsilon, expires, terms, sign_in=sign_in, by=_signed(because))
     _print_account(account, "granted", as_json)
@@ -212,6 +217,7 @@ def terms(
     per_minute: PerMinute = None,
     work_per_minute: WorkPerMinute = None,
     stored_bytes: StoredBytes = None,
+    tables: Tables = None,
     no_limits: Annotated[
         bool, flag("--no-limits", help="Remove all limits first; the other options set new ones.")
     ] = False,
@@ -236,6 +242,7 @@ def terms(
         "queries_per_minute": per_minute,
         "work_per_minute": work_per_minute,
         "stored_bytes": stored_bytes,
+        "tables": tables,
     }
     if no_limits or any(limit is not None for limit in given.values()):
         wanted = _terms_of(policy, FREE if no_limits else account.terms, **given)
@@ -253,7 +260,7 @@ def _terms_of(policy: Path, before: Terms, **limits: str | int | None) -> Terms:
 
     loaded = load_policy(policy)
     said: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
-    for name, names in (("columns", loaded.columns), ("verbs", ())):
+    for name, names in (("columns", loaded.columns), ("verbs", ()), ("tables", loaded.tables)):
         if name in said:
             said[name] = _listed(said[name], names)
     read = make_terms(loaded, **said)

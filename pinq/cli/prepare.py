@@ -248,12 +248,13 @@ def check(policy: PolicyFile, as_json: AsJson = False) -> None:
     from pinq.provider.policy_file import load_policy
 
     loaded = load_policy(policy)
-    report = check_policy(loaded)
+    reports = [check_policy(table) for table in loaded.each]
     if as_json:
-        print_json(report.to_dict())
+        print_json([report.to_dict() for report in reports] if loaded.tables else reports[0].to_dict())
     else:
-        _print_check(report, loaded.schema_, policy)
-    raise typer.Exit(0 if report.ready else 1)
+        for report, table in zip(reports, loaded.each, strict=True):
+            _print_check(report, table.schema_, policy)
+    raise typer.Exit(0 if all(report.ready for report in reports) else 1)
 
 
 @commands.command(rich_help_panel="Prepare")

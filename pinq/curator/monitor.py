@@ -106,6 +106,7 @@ class Curator:
         max_work: Units of work that one request may need; see ``pinq/curator/price.py``.
         meter: The counter of analysts' work; None for a new one.
         version: The version of the rows that the engine has, as ``pinq/provider/versions.py`` finds it.
+        table: The name of the policy's table; empty for a policy that is one.
     """
 
     def __init__(
@@ -117,9 +118,10 @@ class Curator:
         max_work: int = MAX_WORK,
         meter: Meter | None = None,
         version: int = 1,
+        table: str = "",
     ) -> None:
         self.schema, self.ledger, self.max_work, self._engine = schema, ledger, max_work, engine
-        self.version = version
+        self.version, self.table = version, table
         self._rehearsals = Rehearsals(schema)
         self._working = KeyLocks()
         self._meter: Meter = meter or WorkMeter()
@@ -150,8 +152,8 @@ class Curator:
         self.meter(analyst, work.checking + work.counting)
         query = LoggedQuery(
             verb=request.verb,
-            about=work.prepared.about,
-            identity=request.identity(self.schema.digest),
+            about=f"{self.table}: {work.prepared.about}" if self.table else work.prepared.about,
+            identity=self._identity(request, self.schema.digest),
             classes=work.query.facts().get("classes", ""),
             act="" if request.act is None else request.act.name,
             run="" if request.act is None else request.act.run,
@@ -168,9 +170,13 @@ class Curator:
         None if there is none.
         """
         earlier, payload = self.ledger.answer_of(analyst, request.id)
-        if earlier is None or payload is None or earlier.query.identity != request.identity(schema):
+        if earlier is None or payload is None or earlier.query.identity != self._identity(request, schema):
             return None
         return Answer.from_json(payload)
+
+    def _identity(self, request: Request, schema: str) -> str:
+        """Identifies a question of this table: equal ones of two tables are two, though their schemas are alike."""
+        return request.identity(f"{schema} {self.table}" if self.table else schema)
 
     def meter(self, analyst: str, units: int) -> None:
         """Counts an analyst's work; errors as in ``WorkMeter.take``, but never without a grant."""
@@ -236,7 +242,7 @@ class Curator:
         """The cost and the expected error of ``ask``. Too much work is refused, as in ``ask``."""
         work = self._validate(request, deadline or Deadline())
         self.meter(analyst, work.checking)
-        asked = request.identity(self.schema.digest)
+        asked = self._identity(request, self.schema.digest)
         is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, asked, self.version)
         epsilon = ZERO if is_paid else work.epsilon
         columns = self.schema.with_sources(request.columns())

@@ -118,6 +118,7 @@ class Description(_Wire):
         analyst: The owner of the token.
         columns: The public schema, with its digest.
         terms: The terms of the grant beside its budget, in words.
+        tables: The names of all tables under the same grant; None for a dataset that is one.
     """
 
     dataset: str
@@ -125,6 +126,7 @@ class Description(_Wire):
     columns: Schema = Field(alias="schema")
     digest: str
     terms: str
+    tables: tuple[str, ...] | None = None
 
 
 class WireBudget(_Wire):

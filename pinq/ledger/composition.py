@@ -7,9 +7,11 @@ queries of all parts alike and the largest cost of a part add to it. The version
     cost(part) = direct(part) + Σ over its partitions P of ( alike(P) + max over parts p of P of cost(p) )
     spent      = Σ over versions v of cost(whole table of v)
 
+Several tables of the same people are versions too: each version of each table has a number of its own.
+
 Privacy:
-    Adjacency: sequences of tables, the versions of one dataset; add or remove one row in each of
-    them, where it may have other values (or be missing). Claim: the transcript of all answered
+    Adjacency: sequences of tables, the versions of all tables of one dataset; add or remove one row
+    in each of them, where it may have other values (or be missing). Claim: the transcript of all answered
     queries is spent-DP, for any adaptive analyst and any order of requests.
     Why, within a version: a row lies in at most one part of each partition, so it meets only the
     queries on its own paths down; an answer at a part without the row has the same law on both
@@ -23,6 +25,13 @@ Privacy:
     equal specs under two versions are two partitions: each version is a partition of its own of all
     rows there ever were, with one part. A version does not follow from contents
     (pinq/provider/versions.py), so a price tells nothing of rows.
+    Why, over tables: a person has rows in each of them, so their costs add like those of versions,
+    and no maximum is taken over parts of two tables. Neighbours differ by all rows of one unit in
+    all tables: at most ``max_rows`` of each table's own, by which its noise is scaled
+    (pinq/curator/monitor.py), so the answers of each version of each table add at most the cost of
+    its root for the whole unit, whatever the other tables keep of it. The choice of the
+    rows that a table keeps follows from its own rows and the ledger's key, so no table's answers
+    read another's rows.
     All analysts together: their joint transcript is cost-DP for the cost of the union of their
     trees, because the theorem does not depend on the analyst, and that is at most the sum of their
     costs (a row's queries are those of each analyst's tree), so a cap on either holds.

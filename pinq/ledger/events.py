@@ -150,6 +150,7 @@ class Terms(Stored):
             and each of its workers has an equal share.
         stored_bytes: Bytes of the ledger for all charges, answers and refusals together; None for
             ``STORED_BYTES``. Beyond it nothing is charged, and refusals are not logged.
+        tables: The tables of the policy that may be asked.
     """
 
     max_epsilon_per_query: Loss | None = None
@@ -158,6 +159,7 @@ class Terms(Stored):
     queries_per_minute: Whole | None = None
     work_per_minute: Whole | None = None
     stored_bytes: Whole | None = None
+    tables: Texts | None = None
 
     def __str__(self) -> str:
         limits = {
@@ -167,12 +169,16 @@ class Terms(Stored):
             "{} queries a minute": self.queries_per_minute,
             "{:,} units of work a minute": self.work_per_minute,
             "{:,} bytes stored": self.stored_bytes,
+            "tables {}": None if self.tables is None else ", ".join(self.tables),
         }
         said = [form.format(limit) for form, limit in limits.items() if limit is not None]
         return "; ".join(said) or "no terms"
 
-    def require(self, verb: str, columns: Collection[str], epsilon: Epsilon) -> None:
+    def require(self, verb: str, columns: Collection[str], epsilon: Epsilon, table: str = "") -> None:
         """Raises ``NotAllowed`` if the terms forbid a request, whatever the rows are."""
+        if self.tables is not None and table not in self.tables:
+            asked = f"the table {table}" if table else "a policy without tables"
+            raise NotAllowed(f"this grant does not allow {asked}; it allows {', '.join(self.tables)}. {ASK}")
         if self.verbs is not None and verb not in self.verbs:
             raise NotAllowed(f"this grant does not allow {verb}; it allows {', '.join(self.verbs)}. {ASK}")
         wrong = sorted(set(columns) - set(self.columns)) if self.columns is not None else []
@@ -332,13 +338,15 @@ class Begun(Stored):
     of rows never decide it: a price depends on the version, and must not depend on rows.
 
     Attributes:
-        number: The version, from 1 on. Before the first event of this kind all rows are of version 1.
+        number: The version, from 1 on. Before the first event of this kind all rows are of version 1. The
+            versions of all tables are counted together, so a number names a table and its version.
         why: The facts in words.
         reading: Digest of the other settings in the policy that decide how rows are read.
         source: Digest of the facts of the source's files; empty for a source without such facts.
         declared: The policy's ``rows_version``; empty where it has none.
         columns: For a declared version: digest of the columns that were encoded.
         contents: For a declared version: keyed digest of the encoded rows, for the provider alone.
+        table: The table of the policy; empty for a policy that is one table.
     """
 
     kind: ClassVar[str] = "version"
@@ -349,12 +357,14 @@ class Begun(Stored):
     declared: str = ""
     columns: str = ""
     contents: str = ""
+    table: str = ""
 
-    def after(self, before: Begun | None, contents: Callable[[], str]) -> Begun:
+    def after(self, before: Begun | None, last: int, contents: Callable[[], str]) -> Begun:
         """Finds the version of rows that were read: the last one, or a new one.
 
         Args:
-            before: The last event of this kind.
+            before: The last event of this kind of this table.
+            last: The last version of any table.
             contents: A function that makes the digest of the rows; called only if needed.
 
         Returns:
@@ -364,15 +374,17 @@ class Begun(Stored):
             PolicyError: The policy declares the rows of the last version, but the rows differ.
         """
         if before is None:
-            return replace(self, number=1, contents=contents() if self.declared else "")
+            # The first version may have been asked before there were events of this kind: no named table is it.
+            number = last + 1 if self.table or last > 1 else 1
+            return replace(self, number=number, contents=contents() if self.declared else "")
         # Files that were not written again have the same rows, whether these are given a name meanwhile or not.
         alike = self.source == before.source != "" and "" in (self.declared, before.declared)
         named = self.declared == before.declared != ""
         same = self.reading == before.reading and (alike or named)
-        own, last = ((rows.source, rows.declared, rows.columns) for rows in (self, before))
-        if same and own == last and self.source:
+        own, known = ((rows.source, rows.declared, rows.columns) for rows in (self, before))
+        if same and own == known and self.source:
             return before
-        now = replace(self, number=before.number + (not same), contents=contents() if self.declared else "")
+        now = replace(self, number=before.number if same else last + 1, contents=contents() if self.declared else "")
         if same and named and self.columns == before.columns:
             if now.contents != before.contents:
                 raise PolicyError(

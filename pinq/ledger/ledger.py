@@ -213,11 +213,11 @@ class Ledger:
             PolicyError: The policy declares the rows of the last version, but the rows differ.
         """
         while True:
-            before = self.log.run(lambda log: log.state.rows)
-            due = rows.after(before, contents)
+            seen = self.log.run(lambda log: (log.state.rows.get(rows.table), log.state.last))
+            before, due = seen[0], rows.after(*seen, contents)
 
-            def beginning(log: Log, before: Begun | None = before, due: Begun = due) -> bool:
-                if log.state.rows == before:
+            def beginning(log: Log, seen: tuple[Begun | None, int] = seen, due: Begun = due) -> bool:
+                if (log.state.rows.get(rows.table), log.state.last) == seen:
                     log.append(due, by=by)
                     return True
                 return False  # another process was first
@@ -481,7 +481,7 @@ class Ledger:
 
         def pricing(log: Log) -> tuple[Epsilon, Epsilon]:
             grant = log.state.valid(analyst)
-            grant.terms.require(verb, columns, epsilon)
+            grant.terms.require(verb, columns, epsilon, log.state.table_of(version))
             return log.state.price(grant, demand, epsilon, version)
 
         return self.log.run(pricing)

@@ -29,6 +29,7 @@ from pinq.ledger.state import Account, LedgerState, Wanted
 from pinq.public.epsilon import Epsilon
 
 FORMAT = 1
+"""The format of a log without tables; that of a log with tables is the next."""
 
 
 def dump(state: LedgerState, first: str) -> str:
@@ -41,16 +42,18 @@ def dump(state: LedgerState, first: str) -> str:
     # Orders are those of the events, as in a replay.
     return json.dumps(
         {
-            "format": FORMAT,
+            "format": FORMAT + bool(state.tables),
             "first": first,
             "dataset": state.dataset,
             "salt": state.salt.hex(),
             "policy": None if state.policy is None else state.policy.to_body(),
             "since": state.since,
             "spent": state.together.spent.nano,
-            "rows": None if state.rows is None else state.rows.to_body(),
+            "rows": state.rows[""].to_body() if "" in state.rows else None,
+            **({"tables": [record.to_body() for name, record in state.rows.items() if name]} if state.tables else {}),
             "begun": [*state.begun.items()],
             **({} if state.follows is None else {"follows": state.follows.to_body()}),
+            **({"named": [*state.tables.items()]} if state.tables else {}),
             "accounts": [[name, _dumped(account)] for name, account in state.accounts.items()],
         },
         separators=(",", ":"),
@@ -61,12 +64,14 @@ def dump(state: LedgerState, first: str) -> str:
 def load(text: str) -> tuple[LedgerState, str] | None:
     """Reads a state, and the hash of the log's first event; None for another version's text."""
     read = json.loads(text)
-    if read["format"] != FORMAT:
+    if read["format"] not in (FORMAT, FORMAT + 1):
         return None
     state = LedgerState()
     state.dataset, state.salt, state.since = read["dataset"], bytes.fromhex(read["salt"]), read["since"]
     state.begun = dict(map(tuple, read["begun"]))
-    state.rows = None if read["rows"] is None else Begun.from_body(read["rows"])
+    state.tables = dict(map(tuple, read.get("named", ())))
+    begun = [Begun.from_body(body) for body in (read["rows"], *read.get("tables", ())) if body is not None]
+    state.rows = {record.table: record for record in begun}
     state.together.spent = Epsilon(read["spent"])
     state.follows = Retired.from_body(read["follows"]) if "follows" in read else None
     if read["policy"] is not None:

@@ -254,8 +254,9 @@ class LedgerState:
         together: The spending of all analysts, and the cap over them.
         accounts: The accounts of all analysts in the log, by name.
         queries: The id of an analyst's last charge for a query of a version of the rows, since the last snapshot.
-        rows: The last version of the rows, as it is known now; None where none was logged.
+        rows: The last version of each table's rows, as it is known now, by the table's name.
         begun: The time at which each version of the rows began, by its number; of the first, at which it was noted.
+        tables: The table of each version of a table that has a name.
         follows: The last closing of the ledger, which the budgets of today follow; None for none.
         analyst_of_token: The analyst of each token, also of a revoked grant, by the token's digest.
     """
@@ -267,8 +268,9 @@ class LedgerState:
         self.together = Cap()
         self.accounts: dict[str, Account] = {}
         self.queries: dict[tuple[str, Wanted], str] = {}
-        self.rows: Begun | None = None
+        self.rows: dict[str, Begun] = {}
         self.begun: dict[int, str] = {}
+        self.tables: dict[int, str] = {}
         self.follows: Retired | None = None
         self.analyst_of_token: dict[str, str] = {}
 
@@ -327,10 +329,20 @@ class LedgerState:
         under_cap = together.cap - together.spent - own
         return own, min(grant.limit - grant.spent - own, under_cap)
 
+    @property
+    def last(self) -> int:
+        """The last version of any table's rows; 1 before any was logged."""
+        return max(self.begun, default=1)
+
+    def table_of(self, version: int) -> str:
+        """The name of the table of a version; empty for the table of a policy that is one."""
+        return self.tables.get(version, "")
+
     def replaced(self, analyst: str, version: int) -> str:
         """A sentence, after a blank, for an analyst who asked rows of other versions too; else empty."""
-        account = self.accounts.get(analyst)
-        if account is None or account.costs.spent == account.costs.spent_on(version):
+        account, table = self.accounts.get(analyst), self.table_of(version)
+        others = [number for number in {1, *self.begun} if number != version and self.table_of(number) == table]
+        if account is None or not any(map(account.costs.spent_on, others)):
             return ""
         when = f" on {self.begun[version][:10]}" if version in self.begun else ""
         return (
@@ -353,7 +365,7 @@ class LedgerState:
             NotAllowed, TooManyRequests: The grant's terms forbid it.
             BudgetExceeded: More than the grant or the cap leaves.
         """
-        grant.terms.require(verb, columns, epsilon)
+        grant.terms.require(verb, columns, epsilon, self.table_of(version))
         grant.require_pace()
         self.require_budget(grant, demand, epsilon, version)
 
@@ -385,7 +397,9 @@ class LedgerState:
         """
         means = meaning(policy.schema)
         before = self.policy
-        if before is not None and self.grants and meaning(before.schema) != means:
+        units = [{} if own is None else _units(own.schema) for own in (before, policy)]
+        moved = any(units[0][name] != units[1][name] for name in units[0].keys() & units[1].keys())
+        if before is not None and self.grants and (moved or meaning(before.schema) != means):
             raise LedgerError(
                 f"The ledger {ledger} holds budgets for adjacency and privacy unit {meaning(before.schema)}; "
                 f"the policy now says {means}, and an epsilon of one is not an epsilon of the other. "
@@ -411,7 +425,7 @@ class LedgerState:
             case Created():
                 self.dataset, self.salt = record.dataset, bytes.fromhex(record.salt)
             case Declared():
-                before, after = ({} if own is None else own.schema.get("columns", {}) for own in (self.policy, record))
+                before, after = ({} if own is None else _columns(own.schema) for own in (self.policy, record))
                 self.since |= {name: event.seq for name in after if after[name] != before.get(name)}
                 self.policy, self.together.cap = record, record.cap
             case Charged():
@@ -424,7 +438,9 @@ class LedgerState:
                 for account in self.accounts.values():
                     account.retire()
             case Begun():
-                self.rows = record
+                self.rows[record.table] = record
+                if record.table:
+                    self.tables[record.number] = record.table
                 self.begun.setdefault(record.number, event.at)
 
     def forget(self) -> None:
@@ -439,6 +455,19 @@ class LedgerState:
         if analyst not in self.accounts:
             self.accounts[analyst] = Account(analyst, self.together)
         return self.accounts[analyst]
+
+
+def _units(schema: Body) -> Body:
+    """The columns of the privacy unit in the tables of a logged schema, by the tables' names."""
+    return {name: table["privacy_unit"]["column"] for name, table in schema.get("tables", {}).items()}
+
+
+def _columns(schema: Body) -> Body:
+    """The columns of a logged schema; those of tables with the table's name before them."""
+    tables = schema.get("tables", {}).items()
+    return schema.get("columns", {}) | {
+        f"{name}.{own}": body for name, t in tables for own, body in t["columns"].items()
+    }
 
 
 def meaning(schema: Body) -> str:

@@ -12,6 +12,8 @@ of a column) until the provider deletes the name: a domain that follows the rows
 from __future__ import annotations
 
 import codecs
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,12 +25,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import Field, JsonValue, field_validator, model_validator
 from pydantic.main import IncEx
 
-from pinq.errors import PolicyError
+from pinq.errors import PolicyError, QueryError
 from pinq.policy.plain_yaml import plain_number, write_yaml
 from pinq.public.checks import first_of
 from pinq.public.columns import Declared, FiniteDecimal, of_form
 from pinq.public.epsilon import Epsilon, is_exact
-from pinq.public.schema import Column, Public, Schema
+from pinq.public.schema import Column, PrivacyUnit, Public, Schema
 
 # Encodings that keep ASCII as it is, so that the byte of a newline is a newline and nothing else.
 Encoding = Literal[
@@ -321,6 +323,15 @@ class Policy(Public):
     reviewed: Annotated[dict[str, str], Goes.LOGGED] = Field(
         default_factory=dict, description="why each reviewed value holds: where it is publicly known from; logged"
     )
+    tables: Annotated[dict[str, Policy], Goes.PRIVATE] = Field(
+        default_factory=dict,
+        exclude=True,
+        repr=False,
+        description="several tables of the same people under one ledger and one cap: the keys of each, by its name",
+    )
+    # The name of this table among several, and the policy's own unit; set where `tables` is read.
+    table: Annotated[str, Goes.PRIVATE] = Field(default="", exclude=True, repr=False)
+    unit: Annotated[PrivacyUnit | None, Goes.PRIVATE] = Field(default=None, exclude=True, repr=False)
     # The pairs of each column's lookup table; set by who reads the file.
     lookups: Annotated[dict[str, dict[str, str]], Goes.PRIVATE] = Field(default_factory=dict, exclude=True, repr=False)
     # Where relative paths start; set by who reads the file.
@@ -329,6 +340,21 @@ class Policy(Public):
     if TYPE_CHECKING:  # keys and values as a file has them
 
         def __init__(self, **declared: Any) -> None: ...
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_tables(cls, declared: object) -> object:
+        """Completes each table with the keys of the policy, which itself has those of its first table too."""
+        match declared:
+            case {"table": _}:
+                return declared
+            case {"tables": dict() as tables, **rest} if tables:
+                _require_tables(rest, tables)
+                each = {
+                    name: {**rest, **own, "table": name, "unit": rest["privacy_unit"]} for name, own in tables.items()
+                }
+                return next(iter(each.values())) | {"tables": each, "table": ""}
+        return declared
 
     @field_validator("cap")
     @classmethod
@@ -401,6 +427,43 @@ class Policy(Public):
             return f"adbc {self.adbc.driver} {self.adbc.uri_env} {self.adbc.table or self.adbc.query}"
         return None
 
+    @property
+    def each(self) -> tuple[Policy, ...]:
+        """The policies of all tables, each as ``at`` gives it; of a policy that is one table, itself."""
+        return tuple(map(self.at, self.tables)) or (self,)
+
+    def at(self, table: str | None = None) -> Policy:
+        """The policy of one of its tables; without a name itself, where it is a policy of one table.
+
+        Raises ``QueryError`` for no table of it, and without a name where it has several.
+        """
+        if table is None and (self.table or not self.tables):
+            return self
+        if table is None:
+            raise QueryError(
+                f"must be named: {self.dataset!r} has the tables {', '.join(self.tables)}", parameter="table"
+            )
+        if table not in self.tables:
+            known = f"its tables are {', '.join(self.tables)}" if self.tables else "it is one table, without a name"
+            raise QueryError(
+                f"is {table!r}; {self.dataset!r} has no such table", parameter="table", allowed=f"a name: {known}"
+            )
+        return self.tables[table].model_copy(update={"tables": self.tables})
+
+    @property
+    def all_columns(self) -> dict[str, Column]:
+        """The columns of all tables, by their places in the policy: ``columns.age``, ``tables.visits.columns.age``."""
+        return {
+            f"{f'tables.{table.table}.' if table.table else ''}columns.{name}": column
+            for table in self.each
+            for name, column in table.columns.items()
+        }
+
+    @property
+    def name(self) -> str:
+        """The name by which analysts know the table: the dataset's, and the table's after a point."""
+        return f"{self.dataset}.{self.table}" if self.table else self.dataset
+
     def __repr__(self) -> str:
         return f"Policy of {self.dataset!r}, cap {self.cap}. {self.schema_!r}"
 
@@ -419,7 +482,16 @@ class Policy(Public):
 
     @property
     def logged(self) -> dict[str, JsonValue]:
-        """The keys that the ledger records beside the cap and its rule: all that differ from defaults."""
+        """The keys that the ledger records beside the cap and its rule: all that differ from defaults.
+
+        Those of each table stand under its name: it is one record whichever of them is opened.
+        """
+        if self.tables:
+            each = {name: own.logged for name, own in self.tables.items()}
+            own = {name: {key: body[key] for key in body.keys() & _OF_TABLES} for name, body in each.items()}
+            shared = {key: value for key, value in next(iter(each.values())).items() if key not in _OF_TABLES}
+            unit = {} if self.unit is None else {"privacy_unit": self.unit.model_dump(mode="json")}
+            return shared | unit | {"tables": own}
         public = self.schema_.model_dump(mode="json", exclude_defaults=True)
         beside = self.going(Goes.LOGGED) - {"cap", "cap_rule"}
         return public | self.model_dump(mode="json", exclude_defaults=True, include=beside)
@@ -436,6 +508,13 @@ class Policy(Public):
         return [READING, said, None if self.bounded_unit is None else self.schema_.row_digest]
 
     @property
+    def digest(self) -> str:
+        """Identifies the schema, or those of all tables."""
+        schemas = {name: table.schema_.digest for name, table in self.tables.items()}
+        text = json.dumps(schemas, sort_keys=True).encode()
+        return hashlib.blake2b(text, digest_size=16).hexdigest() if schemas else self.schema_.digest
+
+    @property
     def cap_nano(self) -> int:
         """The cap in nano-epsilons."""
         return Epsilon.of(self.cap, name="cap").nano
@@ -448,6 +527,12 @@ class Policy(Public):
 
     def unreviewed_fields(self) -> list[str]:
         """The fields that the provider has not reviewed yet, for example ``columns.age.upper``."""
+        if not self.tables:
+            return self.own_unreviewed_fields()
+        return [f"tables.{name}.{field}" for name, own in self.tables.items() for field in own.own_unreviewed_fields()]
+
+    def own_unreviewed_fields(self) -> list[str]:
+        """Those of this table alone."""
         own = list(self.unreviewed)
         return own + [f"columns.{name}.{field}" for name, column in self.columns.items() for field in column.unreviewed]
 
@@ -474,11 +559,35 @@ class Policy(Public):
         return write_yaml({"dataset": self.dataset} | rest | {"columns": columns}, None)
 
 
+def _require_tables(policy: Mapping[Any, Any], tables: Mapping[Any, Any]) -> None:
+    """Raises ``ValueError`` for keys that stand in the wrong place in a policy of several tables."""
+    for name, own in tables.items():
+        if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name)):
+            raise ValueError(f"a table is called {name!r}; write letters, digits, `_` and `-`, at most 64")
+        if not isinstance(own, dict):
+            raise ValueError(f"the table {name!r} must be keys with values")
+        if wrong := [key for key in own if key not in _OF_TABLES]:
+            raise ValueError(f"{first_of(wrong, 3)}: no key of a table ({name!r}), but of the policy")
+    if wrong := [key for key in policy if key in _OF_TABLES - {"privacy_unit"}]:
+        raise ValueError(f"{first_of(wrong, 3)}: a key of each table, where there are `tables`")
+    if policy.get("ledger") is None:
+        raise ValueError("name a `ledger`: several tables have one, and it lies beside none of them")
+    if any(
+        not isinstance(own.get("privacy_unit"), (dict, PrivacyUnit))
+        for own in [policy, *({**policy, **t} for t in tables.values())]
+    ):
+        raise ValueError(
+            "`privacy_unit` must be a column with people in each table, such as {column: person, max_rows: 3}"
+        )
+
+
 def _plain(fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Writes decimals as YAML numbers where that is exact."""
     return {key: plain_number(value) if key in _NUMBERS else value for key, value in fields.items()}
 
 
+_OF_TABLES = {"source", "csv", "rows_version", "columns", "max_rows", "privacy_unit", "unreviewed"}
+"""The keys of a table among several; all others are the policy's."""
 READING = 1
 """Raised whenever this package reads a value of a source otherwise than before: rows are then other rows."""
 _READS_NOTHING: Mapping[str, IncEx | bool] = {

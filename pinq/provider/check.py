@@ -207,7 +207,7 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
     Raises:
         PolicyError: Wrong policy, or a source that cannot be read or lacks a declared column.
     """
-    loaded = load_policy(policy)
+    loaded = load_policy(policy).at()
     with _known_ledger(loaded) as (ledger, wrong):
         # Any salt will do: which of a unit's rows are kept depends on it, how many does not. Digests of rows need
         # the own.
@@ -215,7 +215,7 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
         with closing(engine):
             changed, due = ((), ()) if ledger is None else _logged(loaded, ledger, engine)
     assert counted is not None
-    unreviewed, seen = tuple(loaded.unreviewed_fields()), exposure(loaded, counted.unread)
+    unreviewed, seen = tuple(loaded.own_unreviewed_fields()), exposure(loaded, counted.unread)
     asked = [finding for finding in seen.findings if finding.name and finding.name not in loaded.reviewed]
     told = [
         finding.text + (f" (accepted: {loaded.reviewed[finding.name]})" if finding.name else "")
@@ -223,7 +223,7 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
         if finding not in asked
     ]
     return CheckReport(
-        loaded.dataset,
+        loaded.name,
         counted.source_rows,
         counted.encoded_rows,
         loaded.max_rows,
@@ -275,9 +275,9 @@ def _logged(
 
 def _version(policy: Policy, ledger: Ledger, engine: ArrayEngine | SparkEngine) -> tuple[str, tuple[str, ...]]:
     """Says that rows are not those of their declared version, or that the next opening begins a version."""
-    before = ledger.log.state.rows
+    before = ledger.log.state.rows.get(policy.table)
     try:
-        rows = rows_of(policy, source_facts(policy)).after(before, engine.contents)
+        rows = rows_of(policy, source_facts(policy)).after(before, ledger.log.state.last, engine.contents)
     except PolicyError as error:
         return str(error), ()
     if before is None or rows.number == before.number:
@@ -339,7 +339,7 @@ def examples(policy: str | os.PathLike[str] | Policy, rows: int = 5) -> dict[str
     Raises:
         PolicyError: Wrong policy, or a source that cannot be read or lacks a declared column.
     """
-    loaded = load_policy(policy)
+    loaded = load_policy(policy).at()
     with closing(read_columns(loaded)) as raw:
         _require(raw, declared_columns(loaded))
         encoder = Encoder(raw.connection, loaded, raw.types, b"")
@@ -357,7 +357,7 @@ def groups(policy: str | os.PathLike[str] | Policy, column: str, most: int = 6) 
     Raises:
         PolicyError: Wrong policy, or a source that cannot be read or has no such column.
     """
-    with closing(read_columns(load_policy(policy))) as raw:
+    with closing(read_columns(load_policy(policy).at())) as raw:
         _require(raw, [column])
         values, sizes = group_sizes(raw.connection, raw.name, column, most)
         return RowsPerValue(values, sizes[0][0], tuple(size for size in sizes if values))
@@ -365,7 +365,7 @@ def groups(policy: str | os.PathLike[str] | Policy, column: str, most: int = 6) 
 
 def raw_columns(policy: str | os.PathLike[str] | Policy) -> list[str]:
     """Names the columns of the source, those too that the policy leaves out."""
-    with closing(read_columns(load_policy(policy))) as raw:
+    with closing(read_columns(load_policy(policy).at())) as raw:
         return list(raw.types)
 
 

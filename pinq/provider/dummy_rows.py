@@ -53,7 +53,7 @@ def simulate(
         PrivateQueryable(simulated; 13 columns, Budget(epsilon=2, spent=0, remaining=2))
     """
     if not isinstance(schema, Schema):
-        schema = load_policy(schema).schema_
+        schema = load_policy(schema).at().schema_
     rows = whole_number("rows", rows, 0, MAX_ROWS)
     budget = Epsilon.of(epsilon)
     ledger = Ledger("sqlite://", "simulated")

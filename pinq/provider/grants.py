@@ -82,6 +82,7 @@ def make_terms(
     queries_per_minute: int | str | None = None,
     work_per_minute: int | str | None = None,
     stored_bytes: int | str | None = None,
+    tables: Sequence[str] | None = None,
 ) -> Terms:
     """Makes checked terms for a grant; None allows everything.
 
@@ -94,13 +95,17 @@ def make_terms(
         work_per_minute: Units of work, about a millisecond of one core each, within any sixty
             seconds.
         stored_bytes: The bytes that the ledger may keep of the analyst's requests in all.
+        tables: Tables of the policy that may be asked.
 
     Raises:
-        QueryError: A column or verb that does not exist, or a number out of range.
+        QueryError: A table, column or verb that does not exist, or a number out of range.
     """
-    schema = load_policy(policy).schema_
-    for name in columns or ():
-        schema.column(name)
+    loaded = load_policy(policy)
+    known = {name for table in loaded.each for name in table.columns}
+    for name in [] if columns is None else [name for name in columns if name not in known]:
+        loaded.schema_.column(name)
+    for name in tables or ():
+        loaded.at(name)
     limit = max_epsilon_per_query
     allowed = None if verbs is None else tuple(dict.fromkeys(SHORT_VERBS.get(name, name) for name in verbs))
     for verb in allowed or ():
@@ -116,6 +121,7 @@ def make_terms(
         else _whole_number(queries_per_minute, 10**6, parameter="queries_per_minute"),
         _whole_number(work_per_minute, MAX_QUOTA, parameter="work_per_minute"),
         _whole_number(stored_bytes, MAX_QUOTA, parameter="stored_bytes"),
+        None if tables is None else tuple(dict.fromkeys(tables)),
     )
 
 
@@ -377,12 +383,13 @@ def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = 
     if create:
         policy.require_reviewed()  # before the source is looked at; an opening that declares asks for it too
         # A misspelt source must not get a ledger: budgets would be kept beside nothing.
-        if (path := missing_path(policy)) is not None:
-            raise PolicyError(
-                f"There is no source {path}. Correct `source:` of {policy.dataset!r}; relative paths start at the "
-                f"policy file."
-            )
-        require_readable(policy)
+        for table in policy.each:
+            if (path := missing_path(table)) is not None:
+                raise PolicyError(
+                    f"There is no source {path}. Correct `source:` of {table.name!r}; relative paths start at the "
+                    f"policy file."
+                )
+            require_readable(table)
     if declared_by is None:
         ledger = guarding_ledger(policy)
     else:

@@ -7,7 +7,7 @@ for ever. Each page costs the same: no line before it is read or priced again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from pinq.curator.price import units
@@ -17,6 +17,7 @@ from pinq.language.wire import HistoryPage
 from pinq.ledger.events import Charged, LoggedQuery, Refused, now
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import LogLine
+from pinq.ledger.state import LedgerState
 
 PAGE_LINES, PAGE_CHARACTERS = 1_000, 500_000
 # Nanoseconds that a line counts as, a character of it in the log, and one of its answer. A line takes a third of it:
@@ -72,9 +73,9 @@ def page(
     admit(units(CHARACTER * sum(lengths)))
     taken = lines[: len(lengths)]
     answers = ledger.log.answers(analyst, [line.event.request for line in taken if line.answer is not None])
-    since = ledger.log.run(lambda log: dict(log.state.since))
+    since, table, present = ledger.log.run(lambda log: _known(log.state, version))
     given = (None if line.answer is None else answers[line.event.request] for line in taken)
-    listed = tuple(_asked(line, own, since, version) for line, own in zip(taken, given, strict=True))
+    listed = tuple(_asked(line, own, since, table, present) for line, own in zip(taken, given, strict=True))
     return HistoryPage(lines=listed, more=len(taken) < len(known))
 
 
@@ -104,8 +105,20 @@ def _shown(line: LogLine, bucket: float) -> LogLine:
     return line if now() >= begin + buckets * width else line._replace(answer=None)
 
 
-def _asked(line: LogLine, given: str | None, since: Mapping[str, int], version: int) -> Asked:
-    """Makes a line of the history. Codes of a column whose declaration has changed since stay codes."""
+def _known(state: LedgerState, version: int) -> tuple[dict[str, int], Collection[int], Collection[int]]:
+    """When columns were declared as now, the versions of the table of a version, and the present ones of all tables."""
+    table = state.table_of(version)
+    of_table = {number for number in (1, version, *state.begun) if state.table_of(number) == table}
+    present = {rows.number for name, rows in state.rows.items() if name != table}
+    start = f"{table}." if table else ""
+    since = {name.removeprefix(start): seq for name, seq in state.since.items() if name.startswith(start)}
+    return since, of_table, {version, *present}
+
+
+def _asked(
+    line: LogLine, given: str | None, since: Mapping[str, int], table: Collection[int], present: Collection[int]
+) -> Asked:
+    """Makes a line of the history. Codes of another table, or of a column declared anew since, stay codes."""
     at, spent = line.event.at, str(line.spent)
     match line.event.record:
         case Charged() as charge:
@@ -117,8 +130,12 @@ def _asked(line: LogLine, given: str | None, since: Mapping[str, int], version: 
                 spent=spent,
                 outcome=_outcome(charge, given),
                 answer=None if given is None else Answer.from_json(given),
-                classes=(line.event.seq > since.get(charge.query.classes, 0) and charge.query.classes) or None,
-                version=None if charge.version == version else charge.version,
+                classes=(
+                    (charge.version in table and line.event.seq > since.get(charge.query.classes, 0))
+                    and charge.query.classes
+                )
+                or None,
+                version=None if charge.version in present else charge.version,
             )
         case Refused() as refusal:
             outcome = f"refused ({refusal.reason})"

@@ -26,13 +26,14 @@ class LocalSession:
     own plain values, not with the analyst's objects.
     """
 
-    def __init__(self, name: str, analyst: str, curator: Curator) -> None:
-        self.name, self.schema = name, Schema.model_validate_json(curator.schema.model_dump_json(by_alias=True))
+    def __init__(self, name: str, analyst: str, curator: Curator, tables: tuple[str, ...] = ()) -> None:
+        self.name, self.tables = name, tables
+        self.schema = Schema.model_validate_json(curator.schema.model_dump_json(by_alias=True))
         self._analyst = analyst
         self._curator: Curator | Any = curator
         ledger = curator.ledger
         place = id(ledger) if ledger.url == "sqlite://" else ledger.url  # of those in memory each is another
-        self.account = f"{place} {name} {analyst}"
+        self.account = f"{place} {ledger.dataset if tables else name} {analyst}"
 
     def ask(self, request: Request) -> Answer:
         """The answer of the curator."""
@@ -73,7 +74,9 @@ class LocalSession:
         )
 
 
-def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = None) -> PrivateQueryable:
+def open(
+    policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = None, table: str | None = None
+) -> PrivateQueryable:
     """Opens a dataset for an analyst, in this process.
 
     In one process, code can reach everything. So this handle is for honest analysts: it protects
@@ -84,6 +87,7 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
         analyst: The analyst's name; needs a grant (``pinq grant``).
         data: A table instead of the policy's source: of Arrow, pandas, polars or DuckDB, or another
             with ``__arrow_c_stream__``. Its rows are read once and not kept.
+        table: The table's name, where the policy has several.
 
     Raises:
         PolicyError: Wrong or unreviewed policy, or a source that does not fit it.
@@ -93,10 +97,9 @@ def open(policy: str | os.PathLike[str] | Policy, *, analyst: str, data: Any = N
     import pandas  # noqa: F401 - before anything is asked, as in ``pinq.connect``
 
     require_name(analyst)
-    loaded = load_policy(policy)
+    loaded = load_policy(policy).at(table)
     ledger = open_ledger(loaded, provider=False)
     ledger.authorise(analyst)
     rows = open_rows(loaded, ledger, data)
-    return PrivateQueryable(
-        LocalSession(loaded.dataset, analyst, curator_of(loaded, ledger, rows.engine, rows.version))
-    )
+    curator = curator_of(loaded, ledger, rows.engine, rows.version)
+    return PrivateQueryable(LocalSession(loaded.name, analyst, curator, tuple(loaded.tables)))

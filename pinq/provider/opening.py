@@ -45,7 +45,15 @@ def curator_of(policy: Policy, ledger: Ledger, engine: Engine, version: int, met
         version: The version of the engine's rows.
         meter: The counter of analysts' work; None for a new one.
     """
-    return Curator(policy.schema_, ledger, engine, max_work=policy.max_work or MAX_WORK, meter=meter, version=version)
+    return Curator(
+        policy.schema_,
+        ledger,
+        engine,
+        max_work=policy.max_work or MAX_WORK,
+        meter=meter,
+        version=version,
+        table=policy.table,
+    )
 
 
 def open_ledger(
@@ -107,10 +115,10 @@ def guarding_ledger(
         PolicyError: The source is guarded by another ledger.
         LedgerError: It is not there, or cannot be trusted.
     """
-    before = claims(policy)
+    before = [claim for table in policy.each for claim in claims(table)]
     place = Path(ledger_url(policy, read_only=True))
     gone = not place.exists() and place.with_name(f"{place.name}.head").exists()  # then not even a claim is written
-    url = ledger_url(policy, create=create and not gone, read_only=read_only)
+    url, *_ = [ledger_url(table, create=create and not gone, read_only=read_only) for table in policy.each]
     fresh = create and not before
     for _ in range(LEDGER_RETRIES):
         try:
@@ -130,5 +138,5 @@ def declare(policy: Policy, ledger: Ledger, *, may_raise: bool, by: Signature | 
 
     Raises ``LedgerError`` as ``Ledger.declare`` does.
     """
-    digest, cap = policy.schema_.digest, Epsilon(policy.cap_nano)
-    ledger.declare(digest, cap, policy.logged, may_raise=may_raise, by=by or here())
+    cap = Epsilon(policy.cap_nano)
+    ledger.declare(policy.digest, cap, policy.logged, may_raise=may_raise, by=by or here())

@@ -39,8 +39,10 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
         'adult'
     """
     policy = path if isinstance(path, Policy) else _read(path)
-    check_formulas(policy)
-    return with_lookups(policy)
+    for table in policy.each:
+        check_formulas(table)
+    tables = {name: with_lookups(table) for name, table in policy.tables.items()}
+    return with_lookups(policy).model_copy(update={"tables": tables}) if tables else with_lookups(policy)
 
 
 def _read(path: str | os.PathLike[str]) -> Policy:
@@ -83,7 +85,7 @@ def parse_policy(text: str, file: Path) -> Policy:
         raise PolicyError(
             f"The policy file {file} must be a mapping with keys like `dataset`, `source`, `cap`, `columns`."
         )
-    if own := [key for key in ("folder", "lookups") if key in content]:
+    if own := [key for key in ("folder", "lookups", "table", "unit") if key in content]:
         raise PolicyError(f"The policy file {file} is not valid:\n  {own[0]}: unknown key")
     try:
         return Policy.model_validate(content | {"folder": Path(os.path.realpath(file)).parent})
@@ -316,7 +318,12 @@ def _field(name: str) -> str:
 
 
 def _mapping_of(root: yaml.Node, name: str) -> yaml.Node:
-    """The mapping in which a field stands: the policy's, or a column's."""
+    """The mapping in which a field stands: the policy's, a table's, or a column's."""
+    if name.startswith("tables."):
+        _, table, rest = name.split(".", 2)
+        tables = _pair(root, "tables")
+        own = None if tables is None else _pair(tables[1], table)
+        return root if own is None else _mapping_of(own[1], rest)
     if not name.startswith("columns."):
         return root
     columns = _pair(root, "columns")

@@ -60,6 +60,7 @@ def open_rows(policy: Policy, ledger: Ledger, data: object = None) -> OpenRows:
     Raises:
         PolicyError: As ``open_engine``; or the rows changed under a declared version.
     """
+    policy = policy.at()
     source = source_facts(policy) if data is None else ()
     engine, _ = open_engine(policy, data=data, salt=ledger.salt)
     try:
@@ -101,6 +102,7 @@ def rows_of(policy: Policy, source: tuple[FileFacts, ...]) -> Begun:
         source=_digest(files) if source else "",
         declared=policy.rows_version or "",
         columns=policy.schema_.row_digest if policy.rows_version else "",
+        table=policy.table,
     )
 
 

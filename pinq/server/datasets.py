@@ -84,21 +84,31 @@ class Dataset:
     users: Users = field(init=False, repr=False)
 
     @classmethod
-    def open(cls, policy: str | os.PathLike[str] | Policy, data: Any = None, *, processes: int = 1) -> Dataset:
+    def open(
+        cls,
+        policy: str | os.PathLike[str] | Policy,
+        data: Any = None,
+        *,
+        processes: int = 1,
+        table: str | None = None,
+        meter: Meter | None = None,
+    ) -> Dataset:
         """Opens a policy's ledger and encodes its source; the provider's own act.
 
         Args:
             policy: Reviewed.
             data: The table that is encoded; None for the policy's source.
             processes: The number of processes that serve it.
+            table: The table's name, where the policy has several.
+            meter: The counter of analysts' work at the policy's other tables; None for a new one.
         """
-        loaded = load_policy(policy)
+        loaded = load_policy(policy).at(table)
         with ExitStack() as refused:
             ledger = open_ledger(loaded, heads=heads_folder())
             refused.callback(ledger.close)
             rows = open_rows(loaded, ledger, data)
             refused.pop_all()
-        return cls._of(loaded, ledger, rows, WorkMeter(processes=processes))
+        return cls._of(loaded, ledger, rows, meter or WorkMeter(processes=processes))
 
     @classmethod
     def beside(
@@ -201,7 +211,7 @@ class Dataset:
     @property
     def name(self) -> str:
         """The name by which analysts know it."""
-        return self.policy.dataset
+        return self.policy.name
 
     def outdated(self) -> str:
         """Describes the differences of the source's files from the encoded ones; empty for none.
@@ -328,32 +338,40 @@ class Datasets:
         for path, file in listed:
             # A file that was served stays served as it was where it is wrong now, and is no draft
             # again.
-            before = next((name for name, own in self.files.items() if own == file), "")
+            before = [name for name, own in self.files.items() if own == file]
             policy = _tried(file, partial(load_policy, file))
             if isinstance(policy, Policy) and path.is_dir() and not before and policy.unreviewed_fields():
                 drafts.append(file)
                 continue
-            dataset: Dataset | PinqError
-            if isinstance(policy, PinqError):
-                dataset = policy
-            else:
-                dataset = _tried(file, partial(self._renewed, policy, file, files, served))
-            if isinstance(dataset, PinqError):
-                faults[file] = dataset
-                if not before:
-                    continue
-                dataset = self.served[before]
-            served[dataset.name], places[dataset.name] = dataset, file
+            opened, tables = dict[str, Dataset](), () if isinstance(policy, PinqError) else policy.each
+            fault = policy if isinstance(policy, PinqError) else None
+            for table in tables:
+                dataset = _tried(file, partial(self._renewed, table, file, files, served | opened))
+                if isinstance(dataset, PinqError):
+                    fault = dataset
+                    break
+                opened[dataset.name] = dataset
+            if fault is not None:  # the tables of one policy are served all or none
+                faults[file] = fault
+                for dataset in {*opened.values()} - {*self.served.values()}:
+                    dataset.close()
+                opened = {name: self.served[name] for name in before}
+            served |= opened
+            places |= dict.fromkeys(opened, file)
         return served, places, tuple(drafts), faults
 
     def _renewed(self, policy: Policy, file: Path, files: Sequence[Path], others: Mapping[str, Dataset]) -> Dataset:
         """Opens a policy file's dataset, beside the one of this name that is served."""
         _require_one_clock(policy, self._processes)
-        served = self.served.get(policy.dataset)
+        served = self.served.get(policy.name)
         own = file if served is None else self.files[served.name]
-        if policy.dataset in others or (own != file and own in files):
-            raise _same_name(policy.dataset)
-        return Dataset.open(policy, processes=self._processes) if served is None else served.renewed(policy)
+        if policy.name in others or (own != file and own in files):
+            raise _same_name(policy.name)
+        if served is not None:
+            return served.renewed(policy)
+        beside = (others.get(table.name) for table in policy.each)
+        meter = next((other.meter for other in beside if other is not None), None)
+        return Dataset.open(policy, processes=self._processes, table=policy.table or None, meter=meter)
 
     def _swap(
         self,
@@ -430,9 +448,10 @@ def _require_together(listed: Sequence[tuple[Path, Path]], processes: int) -> No
         if (fault := _tried(file, policy.require_reviewed)) is not None:
             raise fault
         _require_one_clock(policy, processes)
-        if policy.dataset in names:
-            raise _same_name(policy.dataset)
-        names.add(policy.dataset)
+        named = {table.name for table in policy.each}
+        if both := names & named:
+            raise _same_name(min(both))
+        names |= named
 
 
 def _require_one_clock(policy: Policy, processes: int) -> None:

@@ -138,9 +138,14 @@ def describe(visit: Visit, _: bytes, revision: int = REVISION) -> str:
     schema = dataset.curator.schema
     require_readable(schema, revision)
     description = Description(
-        dataset=dataset.name, analyst=grant.analyst, schema=schema, digest=schema.digest, terms=str(grant.terms)
+        dataset=dataset.name,
+        analyst=grant.analyst,
+        schema=schema,
+        digest=schema.digest,
+        terms=str(grant.terms),
+        tables=tuple(dataset.policy.tables) or None,
     )
-    return description.model_dump_json(by_alias=True)
+    return description.model_dump_json(by_alias=True, exclude=None if description.tables else {"tables"})
 
 
 def budget(visit: Visit, _: bytes, revision: int = REVISION) -> str:

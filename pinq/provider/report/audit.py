@@ -223,7 +223,9 @@ def _facts(record: Record, line: AuditLine, spent: Epsilon, cap: Epsilon, known:
                 "and budgets after this line do not count it"
             }
         case Begun():
-            return {"about": f"version {record.number} of the rows: {record.why}"}
+            return {
+                "about": f"version {record.number} of the rows{' of ' * bool(record.table)}{record.table}: {record.why}"
+            }
         case Snapshot():
             return {"about": f"snapshot of the state, {record.digest[:8]}"}
         case SessionLogged():
@@ -500,7 +502,7 @@ def replay(dataset: str, events: Iterable[Event]) -> Audit:
                 position = waiting.pop((event.analyst, event.request), None)
                 if position is not None:
                     report.lines[position] = replace(report.lines[position], outcome="answered")
-    report.versions = 1 if state.rows is None else state.rows.number
+    report.versions = state.last - len(state.rows.keys() - {""})  # each table with a name began with one of its own
     return report
 
 

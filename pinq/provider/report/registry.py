@@ -52,6 +52,7 @@ def registry(policy: str | os.PathLike[str] | Policy) -> str:
 
 
 def _product(policy: Policy, report: Audit | None) -> dict[str, Any]:
+    columns = {name.removeprefix("columns."): column for name, column in policy.all_columns.items()}
     return {
         "basic": {
             "name": policy.dataset,
@@ -65,7 +66,7 @@ def _product(policy: Policy, report: Audit | None) -> dict[str, Any]:
         },
         "dp_variant": {
             "variant_name": "Pure DP",
-            "data_domain": "; ".join(f"{name}: {in_words(column)}" for name, column in policy.columns.items()),
+            "data_domain": "; ".join(f"{name}: {in_words(column)}" for name, column in columns.items()),
             "unprotected_quantities": PUBLIC,
         },
     }
@@ -73,12 +74,12 @@ def _product(policy: Policy, report: Audit | None) -> dict[str, Any]:
 
 def _privacy(policy: Policy, report: Audit | None) -> dict[str, Any]:
     said, cap = {row[0]: row[1] for row in guarantee(policy, report).rows}, Epsilon.of(policy.cap)
-    schema = policy.schema_
+    distance = max(table.schema_.distance for table in policy.each)
     spent = f"{report.joint} of {cap} is spent" if report else "nothing is spent yet"
     return {
         "privacy_loss": {
             "privacy_unit": said["Who is protected"],
-            "privacy_unit_details": f"{said['Against what']}; {schema.adjacency}, up to {schema.distance} rows differ",
+            "privacy_unit_details": f"{said['Against what']}; {policy.adjacency}, up to {distance} rows differ",
             "number_of_privacy_units": 1,
             "privacy_parameters": {"epsilon": float(cap.exact)},
             "privacy_parameters_details": f"{said['Epsilon (ε) in all']}; {spent}",

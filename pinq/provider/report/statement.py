@@ -103,8 +103,12 @@ def guarantee(policy: Policy, report: Audit | None) -> Section:
     """States who is protected against what, and by which numbers."""
     unit, schema, cap = policy.privacy_unit, policy.schema_, Epsilon.of(policy.cap)
     protected = "one row" if isinstance(unit, str) else f"all rows of one {unit.column}, at most {unit.max_rows}"
+    if policy.tables and policy.unit is not None:
+        most = (f"{own.bounded_unit.max_rows} of {name}" for name, own in policy.tables.items() if own.bounded_unit)
+        protected = f"all rows of one {policy.unit.column} in all tables, at most {', '.join(most)}"
     changed = "is replaced by another" if schema.adjacency == "substitute" else "is in the table or is not"
-    most = math.ceil(math.log(20) * schema.distance / (float(cap.exact) / 10))
+    distance = max(table.schema_.distance for table in policy.each)
+    largest = math.ceil(math.log(20) * distance / (float(cap.exact) / 10))
     rows = [
         ("Who is protected", protected),
         ("Against what", f"what answers tell about whether {protected} {changed}, and so about what it contains"),
@@ -113,7 +117,7 @@ def guarantee(policy: Policy, report: Audit | None) -> Section:
         ("Rows that come or change", "each version of the rows adds its costs to those of the earlier ones"),
         (
             "Small groups",
-            f"a count at a tenth of the cap is off by up to {most:,} in 95 % of cases, so a group of fewer rows "
+            f"a count at a tenth of the cap is off by up to {largest:,} in 95 % of cases, so a group of fewer rows "
             "cannot be told from an empty one; groups without rows are answered, too",
         ),
     ]
@@ -165,8 +169,9 @@ def _analysts(report: Audit | None) -> Section:
 
 def _public(policy: Policy, report: Audit | None) -> Section:
     """Each column with what is declared of it and why, and who declared it."""
-    rows = [(name, in_words(column), _reasons(policy, f"columns.{name}")) for name, column in policy.columns.items()]
-    rows += [(name, "", _reasons(policy, name)) for name in policy.reviewed if not name.startswith("columns.")]
+    own = policy.all_columns
+    rows = [(name.removeprefix("columns."), in_words(column), _reasons(policy, name)) for name, column in own.items()]
+    rows += [(name, "", _reasons(policy, name)) for name in policy.reviewed if "columns." not in name]
     declared = [line for line in (report.lines if report else []) if line.kind == "policy"]
     rows += [("the policy", line.about, f"{when(line.at)} {line.by} {line.because}".strip()) for line in declared]
     return Section("Public by the provider's decision", ("of", "declared", "why, and by whom"), rows)

@@ -77,7 +77,18 @@ SAME: dict[str, Any] = {
     # In the identity of partitions: what is asked of them costs anew, and the rest what it did.
     "columns": COLUMNS | {"dose": COLUMNS["dose"] | {"upper": 8}},
 }
-ELSEWHERE = {"version", "dataset", "adjacency", "privacy_unit", "unreviewed", "lookups", "folder"}
+ELSEWHERE = {
+    "version",
+    "dataset",
+    "adjacency",
+    "privacy_unit",
+    "unreviewed",
+    "lookups",
+    "folder",
+    "tables",
+    "table",
+    "unit",
+}
 """Keys that cannot change under a ledger, that do not open, or that are no keys of a file."""
 
 

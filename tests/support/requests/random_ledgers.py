@@ -46,13 +46,13 @@ def _act(draw: random.Random, ledger: Ledger, analyst: str, number: int) -> None
         case "declare":
             ledger.declare(f"x{number}", Epsilon(draw.randint(40, 200)), {"max_rows": 9}, by=by)
         case "version":
-            ledger.begin(Begun(0, "written again", "ab" * 16, f"{draw.randint(1, 3):032x}"), str, by=by)
+            table = draw.choice(["", "visits", "lab"])
+            ledger.begin(Begun(0, "written again", "ab" * 16, f"{draw.randint(1, 3):032x}", table=table), str, by=by)
         case _:
             if analyst not in ledger.grants():
                 ledger.grant(analyst, Epsilon(draw.randint(20, 90)), by=by)
             asked = LoggedQuery(verb=draw.choice(VERBS), about="how many \u2028 “so”", identity=f"{number:032x}")
-            rows = ledger.log.state.rows
-            version = draw.randint(1, rows.number if rows else 1)
+            version = draw.randint(1, ledger.log.state.last)
             ledger.charge(analyst, f"r{number}", demand(draw), loss, asked, version=version)
             if draw.random() < 0.8:
                 ledger.answer(analyst, f"r{number}", f'{{"values": [{number}]}}')
