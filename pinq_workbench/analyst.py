@@ -115,13 +115,13 @@ class Analyst:
     Attributes:
         drafts: The typed values, by page.
         results: The answers, the last first.
-        known: The budget as it was last seen.
+        budget: The budget at its last look.
     """
 
     def __init__(self, url: str, **words: Any) -> None:
         self.url, self.handle = url, connect(url, **words)
         self.drafts, self.results = dict[str, Inputs](), list[PageResult]()
-        self.known: Budget | None = None
+        self.budget: Budget | None = None
 
     def register(self) -> None:
         """Declares the pages."""
@@ -133,11 +133,11 @@ class Analyst:
 
     def _budget(self) -> None:
         """Shows in the head of each page, in all tabs, what is left as far as is known."""
-        ui.label().classes("budget").bind_text_from(self, "known", _left)
+        ui.label().classes("budget").bind_text_from(self, "budget", _left)
 
-    async def _look(self, place: ui.label) -> None:
+    async def _look(self, label: ui.label) -> None:
         """Asks for the budget, which is free; the pages show it."""
-        self.known = await attempt(place, lambda: self.handle.budget) or self.known
+        self.budget = await attempt(label, lambda: self.handle.budget) or self.budget
 
     async def _columns(self) -> None:
         schema = self.handle.schema
@@ -180,11 +180,11 @@ class Analyst:
             paid[:] = self.handle.budget.spent, query.plan().total
             return query.ask()
 
-        async def watch(place: ui.label) -> None:
+        async def watch(label: ui.label) -> None:
             await self._look(tell())
             before, whole = paid
-            if self.known is not None and whole:
-                place.text = f"Asking: {min(1, (self.known.spent - before) / whole):.0%} of the price is paid ..."
+            if self.budget is not None and whole:
+                label.text = f"Asking: {min(1, (self.budget.spent - before) / whole):.0%} of the price is paid ..."
 
         with frame(title, LINKS, self._budget):
             await self._look(tell())
@@ -350,10 +350,10 @@ def _notebook(shown: str) -> None:
     ui.html(shown).classes("notebook wide").props("tabindex=0")
 
 
-def _left(known: Budget | None) -> str:
-    if known is None:
+def _left(budget: Budget | None) -> str:
+    if budget is None:
         return ""
-    spent, whole, left = (loss_text(loss) for loss in (known.spent, known.epsilon, known.remaining))
+    spent, whole, left = (loss_text(loss) for loss in (budget.spent, budget.epsilon, budget.remaining))
     return f"{spent} of epsilon {whole} spent, {left} remains"
 
 

@@ -92,16 +92,16 @@ class Guard:
             return scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
         return origin in (proxied or [f"http://{host}"])
 
-    def _opened(self, asked: HTTPConnection, known: bool) -> Response:
+    def _opened(self, connection: HTTPConnection, is_known: bool) -> Response:
         """Gives the cookie for the key, once; a browser that has it goes to the page."""
-        given = asked.query_params.get("key", "")
-        if not known and not (self.key and secrets.compare_digest(given.encode(), self.key.encode())):
+        given = connection.query_params.get("key", "")
+        if not is_known and not (self.key and secrets.compare_digest(given.encode(), self.key.encode())):
             return PlainTextResponse(CLOSED, 403)
         answer = RedirectResponse("/", 303)
-        if not known:
+        if not is_known:
             self.key = ""
-            secure = not LOOPBACK.fullmatch(asked.headers["host"])
-            answer.set_cookie(_name(asked.headers), self._cookie, httponly=True, samesite="strict", secure=secure)
+            secure = not LOOPBACK.fullmatch(connection.headers["host"])
+            answer.set_cookie(_name(connection.headers), self._cookie, httponly=True, samesite="strict", secure=secure)
         return answer
 
 

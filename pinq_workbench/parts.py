@@ -128,9 +128,9 @@ def _kept(made: Any, draft: Inputs, name: str, changed: Redraw) -> None:
     made.on_value_change(lambda event: (draft.update({name: event.value}), changed()))
 
 
-def command(text: str, what: str = "The same at the command line") -> None:
+def command(text: str, heading: str = "The same at the command line") -> None:
     """Shows the command, or the lines of Python, that do the same."""
-    with ui.expansion(what).classes("full").props("dense"):
+    with ui.expansion(heading).classes("full").props("dense"):
         write(Html(escape(text)), "pre").classes("line").props("tabindex=0")
         ui.button("Copy", on_click=lambda: ui.clipboard.write(text)).props("flat dense no-caps")
 
@@ -152,22 +152,22 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) ->
     box.props["aria-label"] = title
 
 
-async def attempt(place: ui.label, call: Callable[[], T]) -> T | None:
+async def attempt(label: ui.label, call: Callable[[], T]) -> T | None:
     """Calls a function while the page continues; an error appears in its place.
 
     Returns:
         What the function returns; None where it raised.
     """
-    place.text = ""
+    label.text = ""
     try:
         return await run.io_bound(call)
     except PinqError as error:
-        place.text = error.worded(LABELS)
+        label.text = error.worded(LABELS)
     except OSError as error:
-        place.text = f"{error.filename or 'A file'}: {error.strerror or 'cannot be used'}."
+        label.text = f"{error.filename or 'A file'}: {error.strerror or 'cannot be used'}."
     except Exception as error:
         logging.getLogger("pinq.workbench").exception("an act failed")
-        place.text = (
+        label.text = (
             f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE keeps details."
         )
     return None
@@ -208,7 +208,7 @@ class ActionButton:
         self._call, self._then, self._ask, self._watch = call, then, ask, watch
         self._button = ui.button(text, on_click=self.run)
         self._button.props("no-caps unelevated" if main else "no-caps outline")
-        self._place, self._progress, self._shown = tell(), tell(kind="quiet"), ui.column().classes("full")
+        self._message, self._progress, self._shown = tell(), tell(kind="quiet"), ui.column().classes("full")
 
     async def run(self) -> None:
         """Does it now."""
@@ -217,7 +217,7 @@ class ActionButton:
         self._button.props("loading").disable()
         timer = ui.timer(1.0, lambda: self._watch and self._watch(self._progress), immediate=False)
         try:
-            made = await attempt(self._place, self._call)
+            made = await attempt(self._message, self._call)
         finally:
             timer.deactivate()
         if self._button.is_deleted:
@@ -225,7 +225,7 @@ class ActionButton:
         self._progress.text = ""
         self._button.props(remove="loading").enable()
         self._shown.clear()
-        if not self._place.text:
+        if not self._message.text:
             with self._shown:
                 drawn = self._then(made)
                 if isinstance(drawn, Awaitable):

@@ -67,7 +67,7 @@ AT_ONCE = ("Issue another token", "Revoke")
 
 
 @dataclass(frozen=True)
-class Seen:
+class Inspection:
     """A policy file as the review page shows it.
 
     Attributes:
@@ -82,9 +82,9 @@ class Seen:
     examples: Mapping[str, list[Example]]
     raw: list[str]
 
-    def of(self, what: str) -> list[Waiting]:
+    def of(self, name: str) -> list[Waiting]:
         """The unreviewed values of a column, or of a key of the policy itself."""
-        return [item for item in self.waiting if _column_of(item.name) == what or item.name == what]
+        return [item for item in self.waiting if _column_of(item.name) == name or item.name == name]
 
 
 class Provider:
@@ -99,7 +99,7 @@ class Provider:
 
     def __init__(self, path: Path) -> None:
         self.path, self.serving, self.drafts = path, Serving(path), defaultdict[str, Inputs](Inputs)
-        self._seen: dict[tuple[Path, int], Seen] = {}
+        self._inspections: dict[tuple[Path, int], Inspection] = {}
 
     def register(self) -> None:
         """Declares the pages."""
@@ -195,46 +195,48 @@ class Provider:
 
     # The review of a policy
 
-    def seen(self, name: str) -> Seen:
+    def inspection(self, name: str) -> Inspection:
         """The values to review, read again after a change of the file. Raises ``PolicyError`` as ``examples`` does."""
         file = self._file(name)
         key = file, file.stat().st_mtime_ns
-        if key not in self._seen:
+        if key not in self._inspections:
             shown = examples(file, SHOWN_ROWS), raw_columns(file)
-            self._seen = {key: Seen(load_policy(file), policy_file.waiting(file), *shown)}
-        return self._seen[key]
+            self._inspections = {key: Inspection(load_policy(file), policy_file.waiting(file), *shown)}
+        return self._inspections[key]
 
     async def _review(self, name: str) -> None:
         with frame(f"Review {name}", self._links(name)):
-            if await attempt(tell(), lambda: self.seen(name)) is not None:
+            if await attempt(tell(), lambda: self.inspection(name)) is not None:
                 self._columns(name)
 
     @ui.refreshable_method
     def _columns(self, name: str) -> None:
         """Shows what waits, and each column; drawn again after each act, in all tabs."""
-        seen, file = self.seen(name), self._file(name)
-        if seen.waiting:
-            tell(f"values to review: {len(seen.waiting)}. Nothing opens before.", "quiet")
+        inspection, file = self.inspection(name), self._file(name)
+        if inspection.waiting:
+            tell(f"values to review: {len(inspection.waiting)}. Nothing opens before.", "quiet")
         else:
             tell("Nothing waits for review. Check, then grant.", "good")
-        if seen.policy.csv is not None:
-            said = seen.policy.csv.model_dump(exclude_unset=True).items()
+        if inspection.policy.csv is not None:
+            said = inspection.policy.csv.model_dump(exclude_unset=True).items()
             ui.label(
                 f"The file is read with {', '.join(f'{key} {json.dumps(value)}' for key, value in said)}."
             ).classes("quiet")
         with section("Whose presence is hidden"):
-            self._persons(name, seen)
-        if seen.waiting:
-            self._at_once(name, seen)
+            self._persons(name, inspection)
+        if inspection.waiting:
+            self._at_once(name, inspection)
         with section("Check", "What the policy does to the rows, exactly: for your eyes only."):
-            ActionButton("Check", lambda: check(file), partial(_show_check, seen.policy, name), main=not seen.waiting)
+            ActionButton(
+                "Check", lambda: check(file), partial(_show_check, inspection.policy, name), main=not inspection.waiting
+            )
             command(f"pinq check {shlex.quote(name)}")
-        for column, declared in seen.policy.columns.items():
+        for column, declared in inspection.policy.columns.items():
             with section(column, declared.describe()):
-                shown = seen.examples[column]
+                shown = inspection.examples[column]
                 rows = [["in the table", *(one.raw for one in shown)], ["is read as", *(one.read for one in shown)]]
                 table(f"Examples of {column}", ["", *(f"row {number + 1}" for number in range(len(shown)))], rows)
-                self._items(name, column, seen.of(column))
+                self._items(name, column, inspection.of(column))
                 self._changing(name, f"Leave {column} out", partial(policy_file.leave_out, file, column), main=False)
 
     def _changing(self, name: str, text: str, change: Callable[[], object], *, main: bool = True) -> None:
@@ -242,11 +244,11 @@ class Provider:
 
         def changed() -> None:
             change()
-            self.seen(name)  # read before it is drawn again, so that the page does not jump
+            self.inspection(name)  # read before it is drawn again, so that the page does not jump
 
         ActionButton(text, changed, lambda _: self._columns.refresh(), main=main)
 
-    def _items(self, name: str, what: str, items: list[Waiting]) -> None:
+    def _items(self, name: str, column: str, items: list[Waiting]) -> None:
         """Shows what waits of a column, to be kept or changed with one reason."""
         draft = self.drafts[name]
         if not items:
@@ -255,23 +257,23 @@ class Provider:
         for item in items:
             draft.setdefault(item.name, item.value)
         fields(draft, {item.name: f"{_label(item.name)}\n{item.remark}" for item in items})
-        fields(draft, {f"why {what}": f"Where {what} is publicly known from\n{SOURCE_HINT}"})
+        fields(draft, {f"why {column}": f"Where {column} is publicly known from\n{SOURCE_HINT}"})
         self._changing(
-            name, f"Confirm {what}", lambda: _confirm(self._file(name), items, draft, f"why {what}"), main=False
+            name, f"Confirm {column}", lambda: _confirm(self._file(name), items, draft, f"why {column}"), main=False
         )
         names = " ".join(f"--accept {shlex.quote(item.name)}" for item in items)
         command(f"pinq review {shlex.quote(name)} {names} --because TEXT")
 
-    def _at_once(self, name: str, seen: Seen) -> None:
+    def _at_once(self, name: str, inspection: Inspection) -> None:
         """Confirms many columns with one reason, as their fields have them."""
         draft = self.drafts[name]
         ticked: set[str] = draft.setdefault("many", set())
 
-        def tick(what: str, on: bool | None) -> None:
-            ticked.add(what) if on else ticked.discard(what)
+        def tick(name: str, on: bool | None) -> None:
+            ticked.add(name) if on else ticked.discard(name)
 
         def confirm() -> None:
-            chosen = [item for what in ticked for item in seen.of(what)]
+            chosen = [item for what in ticked for item in inspection.of(what)]
             _confirm(self._file(name), chosen, draft, "why many")
 
         with section("Many at once", "As their fields have them, with one reason."):
@@ -279,27 +281,27 @@ class Provider:
                 write(Html("Columns"), "legend")
                 boxes = [
                     ui.checkbox(what, value=what in ticked, on_change=lambda event, what=what: tick(what, event.value))
-                    for what in ("max_rows", *seen.policy.columns)
-                    if seen.of(what)
+                    for what in ("max_rows", *inspection.policy.columns)
+                    if inspection.of(what)
                 ]
             fields(draft, {"why many": f"Where all of this is publicly known from\n{SOURCE_HINT}"})
             with row():
                 ui.button("Tick all", on_click=lambda: [box.set_value(True) for box in boxes]).props("no-caps outline")
                 self._changing(name, "Confirm what is ticked", confirm)
 
-    def _persons(self, name: str, seen: Seen) -> None:
+    def _persons(self, name: str, inspection: Inspection) -> None:
         """Asks whose presence is hidden: a row's, or all rows of a person."""
-        draft, unit, file = self.drafts[name], seen.policy.bounded_unit, self._file(name)
+        draft, unit, file = self.drafts[name], inspection.policy.bounded_unit, self._file(name)
         ui.label(
             "Now: each row by itself." if unit is None else f"All rows of one {unit.column}, at most {unit.max_rows}."
         )
-        for item in seen.of("privacy_unit"):
+        for item in inspection.of("privacy_unit"):
             if unit is not None:  # proposed, because it stands out; nothing else is chosen before the provider chose
                 draft.setdefault("person", unit.column)
                 draft.setdefault("most rows", str(unit.max_rows))
             ui.label(item.remark.partition(" (")[0]).classes("quiet")
             label = "Column that names the person; none where each row is another one"
-            choice(label, seen.raw, draft, "person", changed=lambda: counted.refresh(), clearable=True)
+            choice(label, inspection.raw, draft, "person", changed=lambda: counted.refresh(), clearable=True)
 
             @ui.refreshable
             async def counted() -> None:
@@ -313,7 +315,7 @@ class Provider:
             rows = "Rows of one person that count at most\na bound that is publicly known"
             fields(draft, {"most rows": rows, "why unit": "Why\na case is a stay; a person has at most three a year"})
             self._changing(name, "Confirm who is hidden", lambda: _set_unit(file, draft))
-        self._items(name, "max_rows", seen.of("max_rows"))
+        self._items(name, "max_rows", inspection.of("max_rows"))
 
     # Its grants
 
@@ -377,13 +379,13 @@ class Provider:
         fields(draft, {key: f"{label}\nleft empty: no limit" for key, label in limits.items()})
         fields(draft, {"why now": "Because (of this change)\nit stands in the log"})
 
-        def limit(who: str, by: Signature) -> grants.GrantReport:
+        def limit(analyst: str, by: Signature) -> grants.GrantReport:
             asked, pace = draft.said("new most"), draft.said("new pace")
             said = grants.make_terms(file, max_epsilon_per_query=asked, queries_per_minute=pace)
-            kept = next((one.terms for one in grants.show(file).accounts if one.analyst == who), FREE)
+            kept = next((one.terms for one in grants.show(file).accounts if one.analyst == analyst), FREE)
             most, rate = said.max_epsilon_per_query, said.queries_per_minute
             terms = replace(kept, max_epsilon_per_query=most, queries_per_minute=rate)
-            return grants.set_terms(file, who, terms, by=by)
+            return grants.set_terms(file, analyst, terms, by=by)
 
         def done(account: grants.GrantReport) -> None:
             if account.token:
@@ -485,9 +487,11 @@ def _set_unit(file: Path, draft: Inputs) -> None:
     policy_file.confirm(file, ["privacy_unit"], because or "", unit)
 
 
-def _show_groups(column: str, found: RowsPerValue) -> None:
-    ui.label(f"{found.values:,} different values of {column}; the commonest stands in {found.largest:,} rows.")
-    rows = [[f"{size:,}", f"{values:,}"] for size, values in found.sizes]
+def _show_groups(column: str, group_sizes: RowsPerValue) -> None:
+    ui.label(
+        f"{group_sizes.values:,} different values of {column}; the commonest stands in {group_sizes.largest:,} rows."
+    )
+    rows = [[f"{size:,}", f"{values:,}"] for size, values in group_sizes.sizes]
     table("Largest groups, read off the rows: for your review alone", ["rows each >", "how many have so many >"], rows)
 
 

@@ -161,14 +161,14 @@ def _condition(schema: Schema, column: str) -> str:
     return f"{column}={wanted!r}" if plain else f"**{{{column!r}: {wanted!r}}}"
 
 
-def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, known: Iterable[str]) -> Lesson:
+def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, names: Iterable[str]) -> Lesson:
     """Returns the error for an attribute that a handle does not have.
 
     Args:
         schema: The schema of the table.
         name: The attribute.
         of_parts: Whether many parts were asked for it, rather than one.
-        known: The attributes that there are.
+        names: The attributes that there are.
     """
     kind = "Parts" if of_parts else "A handle"
     has_none = f"{kind} {'have' if of_parts else 'has'} no `{name}`"
@@ -177,7 +177,7 @@ def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, known: Iterable
         return _lesson(f"{has_none}. To {line.wish} write", _code(schema, line, of_parts))
     if name in schema.columns:
         return _lesson(f"{has_none}: columns are asked by name. Write", _column_code(schema, name, of_parts))
-    return Lesson(f"{has_none}{closest(name, known)}; it has {', '.join(sorted(known))}.")
+    return Lesson(f"{has_none}{closest(name, names)}; it has {', '.join(sorted(names))}.")
 
 
 def lesson_of_columns(schema: Schema, item: object) -> Lesson:

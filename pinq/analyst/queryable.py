@@ -83,7 +83,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
             known = [known for known in dir(self) if not known.startswith("_")]
             if name in known:  # a property that failed inside: Python comes here for that too
                 return object.__getattribute__(self, name)  # raises the true error
-            lesson = lesson_of_name(self.schema, name, of_parts=self._parts.shape != (), known=known)
+            lesson = lesson_of_name(self.schema, name, of_parts=self._parts.shape != (), names=known)
             raise lesson.within(self._session.budget)
 
     @property
@@ -448,16 +448,16 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
         start = whole_number("start", start, 0, MOST_LINES)
         return History.of((line, self._answered(line)) for line in self._session.history(start))
 
-    def _answered(self, asked: Asked) -> object:
+    def _answered(self, entry: Asked) -> object:
         """Reads a stored answer in the schema's values, by what the log keeps of its query."""
-        if asked.answer is None:
+        if entry.answer is None:
             return None
         # Answers are kept as numbers: 1 is the second class, or the second of the specs that could
         # be chosen, and -1 is None.
-        classes = self.schema.categorical_columns.get(asked.classes or "")
-        chosen = asked.answer.chosen if classes is None else classes.labels
-        names: Mapping[float, object] = {-1: None} | dict(enumerate(chosen)) if asked.answer.verb == "exp_mech" else {}
-        values = [names.get(number, number) for number in asked.answer.values]
+        classes = self.schema.categorical_columns.get(entry.classes or "")
+        chosen = entry.answer.chosen if classes is None else classes.labels
+        names: Mapping[float, object] = {-1: None} | dict(enumerate(chosen)) if entry.answer.verb == "exp_mech" else {}
+        values = [names.get(number, number) for number in entry.answer.values]
         return values[0] if len(values) == 1 else values
 
     def __getitem__(self, item: object) -> NoReturn:
@@ -677,7 +677,7 @@ class Reusing:
     def __init__(self, before_first: Callable[[], None]) -> None:
         self._before_first, self._begun = before_first, False
         self._times: Counter[str] = Counter()
-        self._seen: defaultdict[str, set[str]] = defaultdict(set)
+        self._answer_ids: defaultdict[str, set[str]] = defaultdict(set)
         self._lock = threading.Lock()
 
     def ask(self, session: Session, request: Request) -> Answer:
@@ -696,10 +696,10 @@ class Reusing:
             self._begun = True
             self._times[identity] += 1
         answer = session.ask(request)
-        while answer.id in self._seen[identity]:
+        while answer.id in self._answer_ids[identity]:
             number += 1
             answer = session.ask(request.model_copy(update={"id": _key(identity, number)}))
-        self._seen[identity].add(answer.id)
+        self._answer_ids[identity].add(answer.id)
         return answer
 
 

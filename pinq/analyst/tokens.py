@@ -74,10 +74,10 @@ def find_token(url: str, token: str | os.PathLike[str] | None) -> str:
     return text
 
 
-def require_private(opened: IO[str], file: Path, what: str) -> None:
+def require_private(opened: IO[str], file: Path, noun: str) -> None:
     """Raises ``QueryError`` if others than its owner may read a file of secrets."""
     if os.name == "posix" and os.fstat(opened.fileno()).st_mode & 0o077:
-        raise QueryError(f"{what} {file} is readable by others, so what it holds is not secret; run: chmod 600 {file}")
+        raise QueryError(f"{noun} {file} is readable by others, so what it holds is not secret; run: chmod 600 {file}")
 
 
 def _home() -> Path:

@@ -330,7 +330,7 @@ def table(
     bins: Bins = None,
     share: Shares = None,
     margins: Margins = None,
-    most: Most = None,
+    limit: Most = None,
     level: Level = 0.95,
     reuse: Reuse = False,
     plan: Plan = False,
@@ -349,7 +349,7 @@ def table(
     [cyan]pinq table quantiles p.yaml age --share 0.5 --analyst ana --epsilon 0.1[/cyan]
     [cyan]pinq table summary https://host:8443/NAME --epsilon 0.3 --picture summary.svg[/cyan]
     """
-    given = {"by": by, "bins": bins, "shares": share, "margins": margins, "k": most}
+    given = {"by": by, "bins": bins, "shares": share, "margins": margins, "k": limit}
     own: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     if wrong := own.keys() - TAKES[kind]:
         raise typer.BadParameter(f"`{kind}` takes no {' and no '.join(OPTIONS[name] for name in sorted(wrong))}")

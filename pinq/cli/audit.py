@@ -233,7 +233,7 @@ def selftest(
         task = bar.add_task("starting", total=None)
 
         def show(progress: Progress) -> None:
-            bar.update(task, total=progress.total, completed=progress.done, description=progress.what)
+            bar.update(task, total=progress.total, completed=progress.done, description=progress.name)
 
         seen = measure(policy, minutes=minutes, server=server, progress=show)
     if report is not None:
@@ -246,11 +246,13 @@ def selftest(
         raise typer.Exit(1)
 
 
-def _print(seen: Report) -> None:
+def _print(report: Report) -> None:
     screen = console()
-    for title, heads, rows in seen.tables():
+    for title, heads, rows in report.tables():
         print_table(screen, heads, rows, title)
-    if seen.left_out:
-        screen.print(f"Not done: {'; '.join(seen.left_out)}.")
-    verdict = "Nothing was refuted." if seen.holds else "A claim was refuted: do not release answers."
-    screen.print(f"{verdict} {seen.power} pinq {seen.version}, {seen.through}, {seen.seconds / 60:.1f} minutes.")
+    if report.left_out:
+        screen.print(f"Not done: {'; '.join(report.left_out)}.")
+    verdict = "Nothing was refuted." if report.holds else "A claim was refuted: do not release answers."
+    screen.print(
+        f"{verdict} {report.power} pinq {report.version}, {report.through}, {report.seconds / 60:.1f} minutes."
+    )

@@ -134,12 +134,12 @@ def fail(message: str) -> NoReturn:
     raise typer.Exit(1) from None
 
 
-def _fail_unexpectedly(error: Exception, known: str = "") -> NoReturn:
+def _fail_unexpectedly(error: Exception, advice: str = "") -> NoReturn:
     """Ends the command; the log of details gets an error that has no text of ours."""
-    if not known:
+    if not advice:
         logging.getLogger("pinq.cli.main").exception("the command failed")
     fail(
-        known
+        advice
         or f"Something unexpected went wrong ({type(error).__name__}). Please report it; PINQ_LOG=FILE "
         f"keeps details, which may quote data."
     )

@@ -62,8 +62,8 @@ def main() -> None:
     app(prog_name="pinq")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_wanted: bool) -> None:
+    if is_wanted:
         from pinq import __version__
 
         typer.echo(f"pinq {__version__}")

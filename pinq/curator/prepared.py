@@ -227,7 +227,7 @@ class PreparedQuery:
         return Demand.of(self.parts if self.charged is None else self.charged)
 
 
-def about(what: str, parts: PartSet) -> str:
+def about(query: str, parts: PartSet) -> str:
     """One line for the log: the query and its parts."""
     where = str(parts.at(0)) if parts.size == 1 else f"{parts.size:,} parts"
     splits = [block.partition for block in parts.blocks if block.partition is not None]
@@ -235,7 +235,7 @@ def about(what: str, parts: PartSet) -> str:
         names = [axis.column if axis.column is not None else "shards" for axis in splits[0].axes]
         above = parts.blocks[0].part
         where = f"{len(parts):,} parts by {' x '.join(names)}" + (f" of {above}" if above.depth else "")
-    return f"{what} on {where}"[:200]
+    return f"{query} on {where}"[:200]
 
 
 def grid_error(column: Numeric) -> str:

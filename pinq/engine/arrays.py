@@ -187,7 +187,7 @@ class ArrayEngine:
         return [cast(np.ndarray, table).reshape(-1) for table in whole]
 
     def _recall(
-        self, part: Part, wanted: Sequence[TableRequest], measure: Measure | None, check: Callable[[], None]
+        self, part: Part, requests: Sequence[TableRequest], measure: Measure | None, check: Callable[[], None]
     ) -> list[Table]:
         """Returns tables of a part, dense ones and lists, from memory where they are there.
 
@@ -196,7 +196,7 @@ class ArrayEngine:
         from requests.
         """
         # A table of sex by age is that of age by sex, turned: it is kept in one order of its axes.
-        ordered = [replace(table, axes=tuple(sorted(table.axes, key=lambda axis: axis.identity))) for table in wanted]
+        ordered = [replace(table, axes=tuple(sorted(table.axes, key=lambda axis: axis.identity))) for table in requests]
         # Equal moments are one measure; a loss is its own, whose vectors a schema keeps.
         keys = [(measure, part.key, table.form, *(axis.identity for axis in table.axes)) for table in ordered]
         found: dict[Hashable, np.ndarray | Listed] = {key: self._kept.get(key) for key in keys}
@@ -209,7 +209,7 @@ class ArrayEngine:
                     self._kept.put(key, table, table.nbytes + (0 if measure is None else measure.nbytes))
         return [
             _turned(found[key], [own.axes.index(axis) for axis in table.axes])
-            for key, own, table in zip(keys, ordered, wanted, strict=True)
+            for key, own, table in zip(keys, ordered, requests, strict=True)
         ]
 
     def _from_rows(
@@ -282,11 +282,11 @@ class ArrayEngine:
         """Keeps a location. Each counts as a share of the room, so they are few."""
         self._located.put(location, location, max(location.nbytes, self._located.room // KEPT_LOCATIONS - ENTRY_BYTES))
 
-    def _with_shards(self, wanted: set[ShardSource], check: Callable[[], None]) -> Sequence[RowBlock]:
+    def _with_shards(self, sources: set[ShardSource], check: Callable[[], None]) -> Sequence[RowBlock]:
         """Returns the blocks with the columns of these shards."""
-        if not wanted:
+        if not sources:
             return self._blocks
-        shards = self._shards.columns(wanted, check)
+        shards = self._shards.columns(sources, check)
         # Shards are made for the whole table and handed out by blocks: 600,000 rows as 262,144,
         # 262,144 and 75,712.
         blocks, end = [], 0
@@ -299,17 +299,17 @@ class ArrayEngine:
         return blocks
 
     def _with_cells(
-        self, wanted: Sequence[tuple[Axis, ...]], blocks: Sequence[RowBlock], check: Callable[[], None]
+        self, joint_axes: Sequence[tuple[Axis, ...]], blocks: Sequence[RowBlock], check: Callable[[], None]
     ) -> Sequence[RowBlock]:
         """Returns the blocks with rows' cells in some joint tables, kept for the next step.
 
         A look into a long table for each row, or several into short ones, takes longer than all
         else that is done with it.
         """
-        if sum(_kind_of(axes).itemsize for axes in wanted) * self.rows() > self._kept.room:
+        if sum(_kind_of(axes).itemsize for axes in joint_axes) * self.rows() > self._kept.room:
             return blocks
         kept: dict[Hashable, Sequence[np.ndarray]] = {}
-        for axes in wanted:
+        for axes in joint_axes:
             check()
             made = partial(side_by_side, partial(_cells_of, axes), blocks)
             key = ("cells", *(axis.identity for axis in axes))

@@ -222,11 +222,11 @@ class MappedCodes(Codes):
         self.table = pa.Table.from_batches(batches, schema=wanted)
         super().__init__([RowBlock.from_arrow(batch, schema) for batch in batches[:-1]], schema)
 
-    def rows_of(self, wanted: FileCodes) -> list[pa.RecordBatch]:
+    def rows_of(self, codes_of_file: FileCodes) -> list[pa.RecordBatch]:
         """One file's rows."""
         self.require()
-        start = sum(file.rows for file in self.files[: self.files.index(wanted)])
-        return self.table.slice(start, wanted.rows).to_batches()
+        start = sum(file.rows for file in self.files[: self.files.index(codes_of_file)])
+        return self.table.slice(start, codes_of_file.rows).to_batches()
 
     def problem(self) -> str:
         """Says what is wrong with it; empty for nothing.

@@ -299,15 +299,15 @@ class DenseTally(Tally):
         return [_summed_out(joint, self._axes, axes) for axes in self._tables]
 
 
-def _summed_out(joint: np.ndarray, axes: Sequence[Axis], wanted: Sequence[Axis]) -> np.ndarray:
+def _summed_out(joint: np.ndarray, axes: Sequence[Axis], remaining: Sequence[Axis]) -> np.ndarray:
     """Sums a joint table over all axes but those wanted, shape (sums, nodes, *wanted)."""
     # A row outside of one axis still counts in the tables of the others: sum over the foreign axes
     # before cutting it off.
-    foreign = tuple(number for number, axis in enumerate(axes, start=2) if axis not in wanted)
+    foreign = tuple(number for number, axis in enumerate(axes, start=2) if axis not in remaining)
     table = joint.sum(axis=foreign) if foreign else joint
-    order = [axis for axis in axes if axis in wanted]
-    table = table.transpose(0, 1, *(2 + order.index(axis) for axis in wanted))
-    inner = table[(slice(None), slice(None), *(slice(axis.size) for axis in wanted))]
+    order = [axis for axis in axes if axis in remaining]
+    table = table.transpose(0, 1, *(2 + order.index(axis) for axis in remaining))
+    inner = table[(slice(None), slice(None), *(slice(axis.size) for axis in remaining))]
     return np.ascontiguousarray(inner).astype(joint.dtype, copy=False)
 
 

@@ -400,7 +400,7 @@ class Workbooks(TextFiles):
     """
 
     def __init__(self, files: Sequence[Path], dialect: Dialect) -> None:
-        self._known: dict[Path, list[list[str | None]]] = {}
+        self._sheets: dict[Path, list[list[str | None]]] = {}
         self._losses: dict[Path, dict[str, dict[str, int]]] = {}
         super().__init__(files, dialect)
 
@@ -409,7 +409,7 @@ class Workbooks(TextFiles):
         above = self._dialect.skip + (self._dialect.header is True)
         for file in self._files if files is None else files:
             rows = [row for row in self._rows(file)[above:] if any(row[: len(self.names)])]
-            self._known.pop(file)  # read once, for header and rows
+            self._sheets.pop(file)  # read once, for header and rows
             lines.total += len(rows)
             for reason, counts in self._losses[file].items():
                 found = {self.names[int(place)]: n for place, n in counts.items() if int(place) < len(self.names)}
@@ -429,14 +429,14 @@ class Workbooks(TextFiles):
 
     def _rows(self, file: Path) -> list[list[str | None]]:
         """The filled rows of the sheet, and the empty ones at its beginning; read by a process that it may end."""
-        if file in self._known:
-            return self._known[file]
+        if file in self._sheets:
+            return self._sheets[file]
         if not file.name.lower().endswith(sheets.STREAMED):
             optional("python_calamine", "excel", "reading a workbook needs python-calamine")
         own = self._dialect
         asked = {
             "file": str(file),
-            "wanted": own.sheet,
+            "sheet": own.sheet,
             "decimal": own.decimal,
             "skip": own.skip,
             "glance": own.skip + GLANCE_LINES,
@@ -455,8 +455,8 @@ class Workbooks(TextFiles):
                 "file, or needs too much memory. Open it, and save it anew as .xlsx."
             )
         self._require_sheet(file, lines[0])
-        self._known[file], self._losses[file] = lines[1:-1], lines[-1]
-        return self._known[file]
+        self._sheets[file], self._losses[file] = lines[1:-1], lines[-1]
+        return self._sheets[file]
 
     def _require_sheet(self, file: Path, names: Sequence[str]) -> None:
         wanted = self._dialect.sheet or (names[0] if len(names) == 1 else None)

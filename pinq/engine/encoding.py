@@ -221,7 +221,7 @@ class Encoder:
     ) -> None:
         self._policy, self._key = policy, literal(salt.hex())
         self.columns = [f"c{number}" for number in range(len(policy.columns))]
-        self.kept = " AND ".join(f"{name} IS NOT NULL" for name in self.columns)
+        self.condition = " AND ".join(f"{name} IS NOT NULL" for name in self.columns)
         self._raw = RawColumns.of(connection, policy, types)
         codes = _codes(connection, policy, self._raw)
         self._select = [f"{code} AS {name}" for code, name in zip(codes, self.columns, strict=True)]
@@ -251,7 +251,7 @@ class Encoder:
         known = "" if self._unit is None else " AND unit IS NOT NULL"
         # An offset keeps the condition above the codes: DuckDB would put it below, in terms of the
         # raw values, and compute each code twice.
-        return f"SELECT * FROM ({self.tried(source)} OFFSET 0) WHERE {self.kept}{known}"
+        return f"SELECT * FROM ({self.tried(source)} OFFSET 0) WHERE {self.condition}{known}"
 
     @staticmethod
     def bounded(policy: Policy, salt: bytes, encoded: str) -> str:
@@ -459,7 +459,7 @@ class Losses:
 
     def add(self, connection: duckdb.DuckDBPyConnection, encoder: Encoder, piece: str) -> None:
         """Counts a piece, by its name in SQL."""
-        counts = ["count(*)", f"count(*) FILTER ({encoder.kept})"]
+        counts = ["count(*)", f"count(*) FILTER ({encoder.condition})"]
         counts += [f"count(*) FILTER ({name} IS NULL)" for name in encoder.columns]
         (left_out,) = connection.execute(f"SELECT {', '.join(counts)} FROM ({encoder.tried(piece)})").fetchall()
         (clamped,) = connection.execute(encoder.outside(piece)).fetchall()

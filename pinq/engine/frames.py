@@ -36,13 +36,13 @@ _MISSING = ("NoneType", "NaTType", "NAType")
 """The classes of missing values, beside floats that are NaN."""
 
 
-def frame_table(frame: Any, policy: Policy, wanted: Container[str] | None) -> pa.Table:
+def frame_table(frame: Any, policy: Policy, column_names: Container[str] | None) -> pa.Table:
     """Returns columns of a pandas frame as an Arrow table.
 
     Args:
         frame: The frame.
         policy: The policy, whose declarations decide how objects are read.
-        wanted: The columns that are read; None for all.
+        column_names: The columns that are read; None for all.
 
     Raises:
         PolicyError: A column's type is none that Arrow has.
@@ -51,7 +51,7 @@ def frame_table(frame: Any, policy: Policy, wanted: Container[str] | None) -> pa
     numbers = {(column.sources or (name,))[0] for name, column in plain.items() if column.type == "numeric"}
     unit = None if policy.bounded_unit is None else policy.bounded_unit.column
     names = list(map(str, frame.columns))
-    places = [place for place, name in enumerate(names) if wanted is None or name in wanted]
+    places = [place for place, name in enumerate(names) if column_names is None or name in column_names]
     read = [
         _column(frame.iloc[:, place], number=names[place] in numbers, unit=names[place] == unit) for place in places
     ]

@@ -169,12 +169,12 @@ class _Source:
         except (OSError, RuntimeError):  # a read-only folder, or a user without a home
             return None
 
-    def encoded(self, gathering: _Gathering, before: MappedCodes | None, kept: CodesFile | None) -> Codes:
+    def encoded(self, gathering: _Gathering, before: MappedCodes | None, codes_file: CodesFile | None) -> Codes:
         """Encodes the rows: in memory, in the file that is kept, or in one without a name."""
         files, schema = list(zip(self.files, self.fingerprints, strict=True)), self.policy.schema_
         blocks = in_blocks(gathering.batches(files or [(None, "")], before))
-        if kept is not None:
-            return kept.written(blocks, gathering.files, self._require_unchanged)
+        if codes_file is not None:
+            return codes_file.written(blocks, gathering.files, self._require_unchanged)
         if not self.large:
             codes = Codes([RowBlock.from_arrow(block, schema) for block in blocks], schema)
             self._require_unchanged()

@@ -21,7 +21,7 @@ class ColumnProfile:
         filled: Rows with a value (NaN is none).
         numbers: Rows whose value encoding would read as a number.
         low, high: Smallest and largest finite number.
-        whole: Whether all finite numbers are whole.
+        are_whole: Whether all finite numbers are whole.
         zero_led: Values like 007, which are codes and no numbers.
         longest: Characters of the longest text.
         distinct: The approximate number of different values.
@@ -32,7 +32,7 @@ class ColumnProfile:
     numbers: int
     low: float | None
     high: float | None
-    whole: bool
+    are_whole: bool
     zero_led: int
     longest: int
     distinct: int

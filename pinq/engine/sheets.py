@@ -287,12 +287,12 @@ def _limit(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
-def _print(file: str, wanted: str | None, decimal: str, skip: int, glance: int, width: int | None, memory: int) -> None:
+def _print(file: str, sheet: str | None, decimal: str, skip: int, glance: int, width: int | None, memory: int) -> None:
     """Prints the sheets, and the rows of the chosen one.
 
     Args:
         file: The path of the workbook.
-        wanted: The name of the sheet; None for the only one.
+        sheet: The name of the sheet; None for the only one.
         decimal: The decimal sign.
         skip: The rows above the header.
         glance: The rows at the beginning that are printed whole, also empty ones.
@@ -302,7 +302,7 @@ def _print(file: str, wanted: str | None, decimal: str, skip: int, glance: int, 
     _limit(memory)
     book = Streamed(file) if file.lower().endswith(STREAMED) else Loaded(file)
     print(json.dumps(book.names))
-    name = wanted or (book.names[0] if len(book.names) == 1 else None)
+    name = sheet or (book.names[0] if len(book.names) == 1 else None)
     printed, long = 0, Counter[int]()
     for number, cells in book.rows(name) if name in book.names and name is not None else ():
         while printed < min(number, glance):

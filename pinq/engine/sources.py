@@ -383,7 +383,7 @@ def declared_columns(policy: Policy) -> list[str]:
 
 def _attach_streamed(connection: duckdb.DuckDBPyConnection, policy: Policy) -> dict[str, str]:
     """Copies a database server's table into a temporary one; returns its columns' types."""
-    with streamed(policy, whole=True) as rows:
+    with streamed(policy, all_columns=True) as rows:
         assert rows is not None
         # PostgreSQL's exact numbers come as texts that say what they are.
         exact = [field.name for field in rows.schema if "type_name=numeric" in str(field.type)]
@@ -394,11 +394,11 @@ def _attach_streamed(connection: duckdb.DuckDBPyConnection, policy: Policy) -> d
 
 
 def attach_typed(
-    connection: duckdb.DuckDBPyConnection, policy: Policy, data: object, wanted: Sequence[str] | None = None
+    connection: duckdb.DuckDBPyConnection, policy: Policy, data: object, column_names: Sequence[str] | None = None
 ) -> str:
     """A frame, a table of a database or Parquet files, as SQL names them; of a frame the wanted columns, or all."""
     if data is not None:
-        connection.register("source", _arrow_table(data, policy, wanted))
+        connection.register("source", _arrow_table(data, policy, column_names))
         return "source"
     if policy.served_by is not None:
         raise PolicyError(
@@ -412,7 +412,7 @@ def attach_typed(
         if not path.is_file():
             raise PolicyError(f"There is no database {path}.")
         if is_sqlite(path):
-            return _attach_sqlite(connection, path, policy.database.table, wanted)
+            return _attach_sqlite(connection, path, policy.database.table, column_names)
         try:
             connection.execute(f"ATTACH {literal(str(path))} AS provider (READ_ONLY)")
         except duckdb.IOException as error:
@@ -432,7 +432,9 @@ def is_sqlite(path: Path) -> bool:
     return False
 
 
-def _attach_sqlite(connection: duckdb.DuckDBPyConnection, path: Path, table: str, wanted: Sequence[str] | None) -> str:
+def _attach_sqlite(
+    connection: duckdb.DuckDBPyConnection, path: Path, table: str, column_names: Sequence[str] | None
+) -> str:
     """Copies a table of SQLite as texts into one that spills where it outgrows memory."""
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as base:
@@ -440,8 +442,8 @@ def _attach_sqlite(connection: duckdb.DuckDBPyConnection, path: Path, table: str
             known = [name for name, *_ in base.execute("SELECT name FROM pragma_table_info(?)", (table,))]
             if not known:
                 raise PolicyError(f"The database {path} has no table {table!r}.")
-            require_columns(wanted or (), known)
-            names = list(map(quoted, wanted or known))
+            require_columns(column_names or (), known)
+            names = list(map(quoted, column_names or known))
             connection.execute(f"CREATE TEMP TABLE lines ({', '.join(f'{name} VARCHAR' for name in names)})")
             rows = base.execute(f"SELECT {', '.join(names)} FROM {quoted(table)}")
             while piece := rows.fetchmany(SMALL_ROWS):
@@ -461,15 +463,15 @@ def wanted_files(policy: Policy, files: Sequence[Path]) -> Sequence[Path]:
     return files
 
 
-def _arrow_table(data: Any, policy: Policy, wanted: Sequence[str] | None) -> pa.Table:
+def _arrow_table(data: Any, policy: Policy, column_names: Sequence[str] | None) -> pa.Table:
     """A table or frame that the caller passed in place of a source, as Arrow has it."""
     if not is_table(data):
         table = arrow_stream(data).read_all()
     elif isinstance(data, pa.Table):
         table = data
     else:
-        require_columns(wanted or (), list(map(str, data.columns)))
-        table = frame_table(data, policy, wanted)
+        require_columns(column_names or (), list(map(str, data.columns)))
+        table = frame_table(data, policy, column_names)
     require_distinct(table.column_names)
     return table
 
@@ -515,12 +517,12 @@ def columns_of(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, 
     return {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
 
 
-def require_columns(wanted: Iterable[str], known: Iterable[str], hint: str = "") -> None:
+def require_columns(names: Iterable[str], existing: Iterable[str], hint: str = "") -> None:
     """Raises ``PolicyError`` if a source lacks a column."""
-    for name in wanted:
-        if name not in known:
+    for name in names:
+        if name not in existing:
             raise PolicyError(
-                hint or f"The source has no column {name!r}{closest(name, known)}; it has {', '.join(known)}."
+                hint or f"The source has no column {name!r}{closest(name, existing)}; it has {', '.join(existing)}."
             )
 
 
@@ -548,10 +550,10 @@ def _require_likely(
 
 
 @contextmanager
-def streamed(policy: Policy, *, whole: bool = False) -> Iterator[pa.RecordBatchReader | None]:
+def streamed(policy: Policy, *, all_columns: bool = False) -> Iterator[pa.RecordBatchReader | None]:
     """Asks the database of a policy for its rows; None where the source is none.
 
-    Of a table only the columns are asked for that the policy declares, unless ``whole`` says all.
+    Of a table only the columns are asked for that the policy declares, unless ``all_columns`` says all.
 
     Raises:
         PolicyError: The driver is not installed, the variable is not set, or the database refuses.
@@ -563,7 +565,7 @@ def streamed(policy: Policy, *, whole: bool = False) -> Iterator[pa.RecordBatchR
     connect = _driver(rows)
     if not (uri := os.environ.get(rows.uri_env)):
         raise PolicyError(f"The environment variable {rows.uri_env} is not set; it must hold the URI of the database.")
-    names = "*" if whole else ", ".join(quoted(name) for name in dict.fromkeys(declared_columns(policy)))
+    names = "*" if all_columns else ", ".join(quoted(name) for name in dict.fromkeys(declared_columns(policy)))
     try:
         connection = connect(uri)
     except Exception as error:  # each driver has its own classes
@@ -611,13 +613,13 @@ _SAID = {
 }
 
 
-def _refused(policy: Policy, rows: AdbcRows, what: str, error: Exception) -> PolicyError:
+def _refused(policy: Policy, rows: AdbcRows, failure: str, error: Exception) -> PolicyError:
     state = getattr(error, "sqlstate", None)
     said = next((words for text, words in _SAID.items() if text in str(error)), "")
     meant = f": {_MEANT[state]}" if state in _MEANT else ""
     code = f" (SQLSTATE {state}{meant})" if isinstance(state, str) and state.isalnum() else said and f": {said}"
     return PolicyError(
-        f"The database of {policy.dataset!r} {what}{code}. Try {rows.uri_env}, the rights of its user and the "
+        f"The database of {policy.dataset!r} {failure}{code}. Try {rows.uri_env}, the rights of its user and the "
         f"{'query' if rows.query else 'table'} with another client; what the driver says may quote a password, so it "
         "is not shown."
     )

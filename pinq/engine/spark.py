@@ -138,10 +138,10 @@ def add_pieces(batches: Batches) -> Iterator[pa.RecordBatch]:
         yield _row(PIECES, number, pickle.dumps(pieces))
 
 
-def added(found: Iterable[tuple[int, bytes]], known: Mapping[int, list[CountPiece]]) -> dict[int, list[CountPiece]]:
-    """Adds rows of ``PIECES``, in any order, to what is ``known`` by number."""
-    groups = {number: [pieces] for number, pieces in known.items()}
-    for number, data in found:
+def added(rows: Iterable[tuple[int, bytes]], before: Mapping[int, list[CountPiece]]) -> dict[int, list[CountPiece]]:
+    """Adds rows of ``PIECES``, in any order, to what is ``before`` by number."""
+    groups = {number: [pieces] for number, pieces in before.items()}
+    for number, data in rows:
         groups.setdefault(number, []).append(pickle.loads(data))
     return {number: [*map(CountPiece.merged, zip(*groups[number], strict=True))] for number in sorted(groups)}
 

@@ -102,8 +102,8 @@ class Database(ABC):
     errors: tuple[type[Exception], ...] = ()
     mark = "?"
 
-    def __init__(self, where: str, url: str, read_only: bool) -> None:
-        self.where, self.url, self.read_only, self.failure = where, url, read_only, ""
+    def __init__(self, address: str, url: str, read_only: bool) -> None:
+        self.address, self.url, self.read_only, self.failure = address, url, read_only, ""
         self._process = os.getpid()
         self._closing: Callable[[], object] = lambda: None
 
@@ -129,7 +129,7 @@ class Database(ABC):
         except UnicodeDecodeError:  # the driver's own error quotes bytes of the file
             raise self.damaged(NO_TEXT) from None
         except failures as error:
-            raise LedgerError(f"The ledger {self.where} cannot be opened: {_first_line(error)}.") from None
+            raise LedgerError(f"The ledger {self.address} cannot be opened: {_first_line(error)}.") from None
 
     @abstractmethod
     def connect(self, *, create: bool) -> None:
@@ -311,7 +311,7 @@ class Database(ABC):
 
     def failing(self, reason: str) -> LedgerError:
         """Returns the error of a failure. The same failure is logged once until the next commit."""
-        text = f"The ledger {self.where} {reason}"
+        text = f"The ledger {self.address} {reason}"
         if text != self.failure:
             _LOG.error("%s", text)
         self.failure = text

@@ -238,7 +238,7 @@ class Created(Stored):
 
 
 @dataclass(frozen=True)
-class Declared(Stored):
+class PolicyDeclared(Stored):
     """The policy changed.
 
     Attributes:
@@ -259,7 +259,7 @@ class Declared(Stored):
         {} | self.schema.get("columns", {}) | self.schema.get("reviewed", {})  # a TypeError for what are no names
 
     @classmethod
-    def from_body(cls, body: Body) -> Declared:
+    def from_body(cls, body: Body) -> PolicyDeclared:
         """Reads it back. Older logs counted the union and have no field for it."""
         return super().from_body({"cap_rule": "union"} | body)
 
@@ -516,7 +516,7 @@ class Snapshot(Stored):
 
 Record = (
     Created
-    | Declared
+    | PolicyDeclared
     | Granted
     | Extended
     | TermsSet
@@ -531,7 +531,7 @@ Record = (
     | Snapshot
 )
 _KINDS: dict[str, type[Record]] = {kind.kind: kind for kind in get_args(Record)}
-_SIGNED = {kind.kind for kind in (Declared, Granted, Extended, TermsSet, TokenSet, Revoked, Retired, Begun)}
+_SIGNED = {kind.kind for kind in (PolicyDeclared, Granted, Extended, TermsSet, TokenSet, Revoked, Retired, Begun)}
 
 
 @dataclass(frozen=True)

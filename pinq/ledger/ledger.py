@@ -24,10 +24,10 @@ from pinq.ledger.events import (
     Body,
     Charged,
     Created,
-    Declared,
     Extended,
     Granted,
     LoggedQuery,
+    PolicyDeclared,
     Record,
     Refused,
     Retired,
@@ -78,12 +78,12 @@ class Ledger:
         heads: Path | None = None,
     ) -> None:
         self.log = Log(open_database(url, create=create, read_only=read_only))
-        self.url, self.where = self.log.database.url, self.log.database.where
+        self.url, self.address = self.log.database.url, self.log.database.address
         self.log.run(lambda _: None)  # outside the writers' lock: an opening of a long log keeps nobody waiting
         self.log.check_head()  # before the first write, which would name another head
         self.log.database.settle()
         if self.log.seq == 0 and read_only:
-            raise LedgerError(f"There is no ledger {self.where}: it has no events.")
+            raise LedgerError(f"There is no ledger {self.address}: it has no events.")
 
         def beginning(log: Log) -> None:
             if log.seq == 0:
@@ -95,7 +95,7 @@ class Ledger:
         self.dataset, self.salt = self.log.state.dataset, self.log.state.salt
         if dataset not in (None, self.dataset):
             raise LedgerError(
-                f"The ledger {self.where} belongs to the dataset {self.dataset!r}, not to {dataset!r}. "
+                f"The ledger {self.address} belongs to the dataset {self.dataset!r}, not to {dataset!r}. "
                 "One table has one ledger, whatever the policies over it are called: "
                 f"use `dataset: {self.dataset}`, or another ledger for other data."
             )
@@ -188,14 +188,14 @@ class Ledger:
         Raises:
             LedgerError: The adjacency or privacy unit differs from the one of the granted budgets.
         """
-        policy = Declared(digest, cap, schema, "sum")
+        policy = PolicyDeclared(digest, cap, schema, "sum")
 
         def declaring(log: Log) -> None:
-            due = log.state.due(policy, self.where, may_raise)
+            due = log.state.due(policy, self.address, may_raise)
             if due is not None:
                 log.append(due, by=by)
 
-        if self.log.run(lambda log: log.state.due(policy, self.where, may_raise)) is not None:
+        if self.log.run(lambda log: log.state.due(policy, self.address, may_raise)) is not None:
             self.log.run(declaring, write=True)
 
     def begin(self, rows: Begun, contents: Callable[[], str], *, by: Signature | None = None) -> int:
@@ -303,7 +303,7 @@ class Ledger:
 
         def retiring(log: Log) -> Retired:
             if log.state.policy is None:
-                raise LedgerError(f"The ledger {self.where} has nothing to close: no policy was declared.")
+                raise LedgerError(f"The ledger {self.address} has nothing to close: no policy was declared.")
             closed = Retired(meaning(log.state.policy.schema), log.state.together.spent)
             log.append(closed, by=by)
             return closed
@@ -498,7 +498,7 @@ class Ledger:
             self.log.close()
 
     def __repr__(self) -> str:
-        return f"Ledger({self.log.database.where}, dataset {self.log.state.dataset!r}, {self.log.seq} events)"
+        return f"Ledger({self.log.database.address}, dataset {self.log.state.dataset!r}, {self.log.seq} events)"
 
     # Steps
 

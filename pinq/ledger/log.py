@@ -128,7 +128,7 @@ class Log:
 
     def _reset(self) -> None:
         self.seq, self.first, self.last, self.state, self.appended = 0, "", "", LedgerState(), 0
-        self.kept, self._due = 0, SNAPSHOT_EVENTS
+        self.snapshot_seq, self._due = 0, SNAPSHOT_EVENTS
 
     # Transactions
 
@@ -210,7 +210,7 @@ class Log:
                 self._catch_up(rows)
                 yield self
                 if write:
-                    if self.seq - self.kept >= self._due:
+                    if self.seq - self.snapshot_seq >= self._due:
                         self._keep()
                     self.database.commit()
         except BaseException:
@@ -260,7 +260,7 @@ class Log:
 
     def _kept(self, payload: str) -> None:
         self.state.forget()
-        self.kept, self._due = self.seq, max(SNAPSHOT_EVENTS, len(payload) // SNAPSHOT_BYTES)
+        self.snapshot_seq, self._due = self.seq, max(SNAPSHOT_EVENTS, len(payload) // SNAPSHOT_BYTES)
 
     def _restore(self) -> None:
         """Begins with the state of the last snapshot, if the chain has its digest."""
@@ -305,7 +305,7 @@ class Log:
                 return {id: seq for id, seq in found.items() if seq}
             account = log.state.accounts.get(analyst)
             numbers = {} if account is None else account.answers
-            return (log.database.answered(analyst, log.kept) if log.kept else {}) | numbers
+            return (log.database.answered(analyst, log.snapshot_seq) if log.snapshot_seq else {}) | numbers
 
         by_number = {seq: id for id, seq in self.run(numbered).items()}
         with self._reading():
@@ -382,16 +382,16 @@ class Log:
         if account is None:
             return 0
         since = (account.charges if kind == Charged.kind else account.answers).get(request, 0)
-        return since or (self.database.once(kind, analyst, request, self.kept) if self.kept else 0)
+        return since or (self.database.once(kind, analyst, request, self.snapshot_seq) if self.snapshot_seq else 0)
 
     def _charged_as(self, analyst: str, request: str, query: Wanted | None) -> tuple[str, int]:
         """The same as ``LedgerState.charged_as``, also for charges before the last snapshot."""
         own = self._once(Charged.kind, analyst, request)
         found = (request, own) if own else self.state.charged_as(analyst, request, query)
-        if found[1] or query is None or not self.kept:
+        if found[1] or query is None or not self.snapshot_seq:
             return found
         seq = self.database.asked(query_key(analyst, query))
-        if not 0 < seq < self.kept:
+        if not 0 < seq < self.snapshot_seq:
             return found
         (row,) = self.database.numbered([seq])
         record = self._record_at(seq, Charged)  # verified, whatever the table of queries says
@@ -458,7 +458,7 @@ class Log:
         """Returns the text of an answer; ``LedgerError`` where another one was logged."""
         if payload is None or digest_of(str(payload)) != logged:  # a damaged file can make bytes of it
             what = f"the answer of event {seq} is not the one that was logged"
-            raise LedgerError(f"The ledger {self.database.where} is damaged: {what}.")
+            raise LedgerError(f"The ledger {self.database.address} is damaged: {what}.")
         return payload
 
     def event(self, row: EventRow) -> Event:
@@ -476,9 +476,9 @@ class Log:
             raise self._of_another_version(row, str(error)) from None
         return Event(row.seq, row.at, row.analyst, row.request, record, row.hash, by)
 
-    def _of_another_version(self, row: EventRow, how: str) -> LedgerError:
+    def _of_another_version(self, row: EventRow, reason: str) -> LedgerError:
         return LedgerError(
-            f"The ledger {self.database.where} was written by another version of pinq: event {row.seq} {how}, "
+            f"The ledger {self.database.address} was written by another version of pinq: event {row.seq} {reason}, "
             "which this version does not know. To go on without it could count too little as spent. "
             "The dataset stays closed; install the version that wrote the ledger, or a later one."
         )
@@ -520,15 +520,15 @@ class Log:
             chain, row.seq, row.at, row.kind, row.analyst, row.request, row.body
         ):
             raise LedgerError(
-                f"The ledger {self.database.where} is damaged at event {number}: it was edited or cut. "
+                f"The ledger {self.database.address} is damaged at event {number}: it was edited or cut. "
                 "The dataset stays closed; restore a backup (`pinq restore`)."
             )
         return self.event(row)
 
     def _cut(self, seq: int) -> str:
         return (
-            f"The ledger {self.database.where} was cut or rolled back: event {seq}, which was committed, is not in it. "
-            "The dataset stays closed; restore a backup (`pinq restore`, which names each budget that comes back)."
+            f"The ledger {self.database.address} was cut or rolled back: event {seq}, which was committed, is not in "
+            "it. The dataset stays closed; restore a backup (`pinq restore`, which names each budget that comes back)."
         )
 
     # Heads
@@ -542,7 +542,7 @@ class Log:
         is_copy = head is self._own_head and self.database.is_copy
         if named is None and is_copy and not head.file.exists():
             raise LedgerError(
-                f"The ledger {self.database.where} is a copy, and the file {head.file.name} of the original is not "
+                f"The ledger {self.database.address} is a copy, and the file {head.file.name} of the original is not "
                 "beside it. So it may be incomplete: the newest events of a ledger in use are in the file beside it "
                 "that ends in -wal. Copy it with `pinq backup`."
             )
@@ -554,7 +554,7 @@ class Log:
             return
         if is_copy and 0 < self.seq < named[0]:
             raise LedgerError(
-                f"The ledger {self.database.where} is an incomplete copy: it ends at event {self.seq}, and its head "
+                f"The ledger {self.database.address} is an incomplete copy: it ends at event {self.seq}, and its head "
                 f"names event {named[0]}. The newest events of a ledger in use are in the file beside it that ends in "
                 "-wal. Copy it with `pinq backup`."
             )

@@ -55,12 +55,12 @@ class PostgreSQL(Database):
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         super().__init__(re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url), url, read_only)
         if not url.startswith("postgresql+psycopg://"):
-            raise LedgerError(f"The ledger {self.where} needs the driver psycopg: write postgresql+psycopg://...")
+            raise LedgerError(f"The ledger {self.address} needs the driver psycopg: write postgresql+psycopg://...")
         try:
             import psycopg  # only a user of PostgreSQL has its driver
         except ImportError as error:
             raise LedgerError(
-                f"The ledger {self.where} cannot be opened: {error}. Run: {install_line('postgresql')}"
+                f"The ledger {self.address} cannot be opened: {error}. Run: {install_line('postgresql')}"
             ) from None
         self._psycopg, self.errors = psycopg, (psycopg.Error,)
         self._patience: float = STATEMENT_SECONDS  # for the first replay
@@ -70,7 +70,7 @@ class PostgreSQL(Database):
     def connect(self, *, create: bool) -> None:
         self._connect()
         if not create and self._run("SELECT to_regclass('events')") == [(None,)]:
-            raise NoLedger(f"There is no ledger {self.where}. `pinq grant` makes one.")
+            raise NoLedger(f"There is no ledger {self.address}. `pinq grant` makes one.")
 
     def _connect(self) -> None:
         self.close()
@@ -79,7 +79,7 @@ class PostgreSQL(Database):
                 autocommit=True, **_parameters(self.url), **_settings(self.read_only)
             )
         except (UnicodeError, ValueError) as error:
-            raise LedgerError(f"The ledger {self.where} cannot be opened: {error}.") from None
+            raise LedgerError(f"The ledger {self.address} cannot be opened: {error}.") from None
         # By one thread for each connection: one for each statement would cost as much as the statement.
         opened, self._late = socket.socket(fileno=os.dup(self._driver.pgconn.socket)), [math.inf]
         threading.Thread(target=_watch, args=(self._driver, opened, self._late), daemon=True).start()

@@ -24,7 +24,7 @@ from datetime import datetime
 from typing import Any
 
 from pinq.ledger.composition import Costs
-from pinq.ledger.events import Begun, Declared, Retired, Terms, digest_of
+from pinq.ledger.events import Begun, PolicyDeclared, Retired, Terms, digest_of
 from pinq.ledger.state import Account, LedgerState, Wanted
 from pinq.public.epsilon import Epsilon
 
@@ -75,7 +75,7 @@ def load(text: str) -> tuple[LedgerState, str] | None:
     state.together.spent = Epsilon(read["spent"])
     state.follows = Retired.from_body(read["follows"]) if "follows" in read else None
     if read["policy"] is not None:
-        state.policy = Declared.from_body(read["policy"])
+        state.policy = PolicyDeclared.from_body(read["policy"])
         state.together.cap = state.policy.cap
     for name, fields in read["accounts"]:
         account = state.accounts[name] = _loaded(Account(name, state.together), fields)

@@ -27,10 +27,10 @@ from pinq.ledger.events import (
     Body,
     Charged,
     Created,
-    Declared,
     Event,
     Extended,
     Granted,
+    PolicyDeclared,
     Refused,
     Retired,
     Revoked,
@@ -190,7 +190,7 @@ class Account:
                 self._settle(event.request)
             case SessionLogged():
                 self._settle(event.request)
-            case Created() | Declared() | Retired() | Begun() | Snapshot():
+            case Created() | PolicyDeclared() | Retired() | Begun() | Snapshot():
                 pass  # these concern all
             case _:
                 assert_never(record)
@@ -263,7 +263,7 @@ class LedgerState:
 
     def __init__(self) -> None:
         self.dataset, self.salt = "", b""
-        self.policy: Declared | None = None
+        self.policy: PolicyDeclared | None = None
         self.since: dict[str, int] = {}
         self.together = Cap()
         self.accounts: dict[str, Account] = {}
@@ -390,7 +390,7 @@ class LedgerState:
                 scope=scope,
             )
 
-    def due(self, policy: Declared, ledger: str, may_raise: bool) -> Declared | None:
+    def due(self, policy: PolicyDeclared, ledger: str, may_raise: bool) -> PolicyDeclared | None:
         """The record of a policy that must be logged; None if the log has it already.
 
         Raises ``LedgerError``, with the ledger's name, if the meaning of epsilon would change.
@@ -407,7 +407,7 @@ class LedgerState:
             )
         if before is not None and not may_raise:
             # An open dataset tightens only: a cap of 2 after one of 1 stays 1.
-            policy = Declared(policy.digest, min(policy.cap, before.cap), policy.schema, policy.cap_rule)
+            policy = PolicyDeclared(policy.digest, min(policy.cap, before.cap), policy.schema, policy.cap_rule)
         return None if policy == before else policy
 
     def apply(self, event: Event) -> None:
@@ -424,7 +424,7 @@ class LedgerState:
                     self.analyst_of_token[record.token] = event.analyst
             case Created():
                 self.dataset, self.salt = record.dataset, bytes.fromhex(record.salt)
-            case Declared():
+            case PolicyDeclared():
                 before, after = ({} if own is None else _columns(own.schema) for own in (self.policy, record))
                 self.since |= {name: event.seq for name in after if after[name] != before.get(name)}
                 self.policy, self.together.cap = record, record.cap

@@ -476,9 +476,9 @@ class Policy(Public):
         return Schema(**{name: getattr(self, name) for name in Public.model_fields})
 
     @classmethod
-    def going(cls, where: Goes) -> set[str]:
+    def going(cls, destination: Goes) -> set[str]:
         """The keys with this mark."""
-        return {name for name, field in cls.model_fields.items() if where in field.metadata}
+        return {name for name, field in cls.model_fields.items() if destination in field.metadata}
 
     @property
     def logged(self) -> dict[str, JsonValue]:

@@ -110,15 +110,15 @@ class _Answers:
 
     def __init__(self, schema: Schema) -> None:
         self.name, self.schema, self.costs, self.used = "replayed", schema, Costs(), list[str]()
-        self._left: defaultdict[tuple[str, Epsilon], deque[tuple[Charged, str, str]]] = defaultdict(deque)
+        self._charges: defaultdict[tuple[str, Epsilon], deque[tuple[Charged, str, str]]] = defaultdict(deque)
 
     def add(self, charged: Charged, entry: str, answer: str) -> None:
         """Puts an answer behind those to the same query."""
-        self._left[charged.query.identity, charged.epsilon].append((charged, entry, answer))
+        self._charges[charged.query.identity, charged.epsilon].append((charged, entry, answer))
 
     def ask(self, request: Request) -> Answer:
         """Returns the next answer to this query; ``QueryError`` where there is none."""
-        left = self._left[request.identity(self.schema.digest), Epsilon.of(request.epsilon)]
+        left = self._charges[request.identity(self.schema.digest), Epsilon.of(request.epsilon)]
         if not left:
             raise QueryError(f"the fit asks a {request.verb} that was not charged under the ids of the certificate.")
         charged, entry, answer = left.popleft()

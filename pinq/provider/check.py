@@ -23,10 +23,10 @@ from pinq.engine.numbers import date_forms, define_readings, likely_spelling
 from pinq.engine.sources import declared_columns, quoted, small_database, source_dialect, source_facts
 from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.database import NoLedger
-from pinq.ledger.events import Declared
+from pinq.ledger.events import PolicyDeclared
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Dialect, Policy
-from pinq.provider.exposure import Finding, exposure
+from pinq.provider.exposure import SourceFinding, exposure
 from pinq.provider.opening import guarding_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.versions import rows_of
@@ -239,7 +239,7 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
     )
 
 
-def _asking(finding: Finding) -> str:
+def _asking(finding: SourceFinding) -> str:
     """Writes a finding that needs a reason."""
     return f"{finding.text}. Or say why it is right: pinq review --accept {shlex.quote(finding.name)} --because TEXT"
 
@@ -266,7 +266,7 @@ def _logged(
     wrong = [changed] if changed else []
     try:
         ledger.log.state.due(
-            Declared(policy.schema_.digest, Epsilon(policy.cap_nano), policy.logged, "sum"), ledger.where, True
+            PolicyDeclared(policy.schema_.digest, Epsilon(policy.cap_nano), policy.logged, "sum"), ledger.address, True
         )
     except LedgerError as error:
         wrong.append(str(error))
@@ -351,7 +351,7 @@ def examples(policy: str | os.PathLike[str] | Policy, rows: int = 5) -> dict[str
     return listed
 
 
-def groups(policy: str | os.PathLike[str] | Policy, column: str, most: int = 6) -> RowsPerValue:
+def groups(policy: str | os.PathLike[str] | Policy, column: str, limit: int = 6) -> RowsPerValue:
     """Counts the rows of each value of a column of the source: is it a person's, and how many has one?
 
     Raises:
@@ -359,7 +359,7 @@ def groups(policy: str | os.PathLike[str] | Policy, column: str, most: int = 6) 
     """
     with closing(read_columns(load_policy(policy).at())) as raw:
         _require(raw, [column])
-        values, sizes = group_sizes(raw.connection, raw.name, column, most)
+        values, sizes = group_sizes(raw.connection, raw.name, column, limit)
         return RowsPerValue(values, sizes[0][0], tuple(size for size in sizes if values))
 
 

@@ -42,7 +42,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Finding:
+class SourceFinding:
     """A fact of the rows, and advice.
 
     Attributes:
@@ -63,7 +63,7 @@ class Exposure:
         lost: For each column of categories, undeclared values and the numbers of their rows, the commonest first.
     """
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[SourceFinding, ...] = ()
     lost: Mapping[str, list[tuple[str, int]]] = field(default_factory=dict)
 
 
@@ -114,7 +114,7 @@ def _profiled(raw: RawTable, name: str, kind: str) -> ColumnProfile:
     return profile(raw.connection, raw.name, name, real=real, moment=False, limit=FEW)
 
 
-def _forgotten(raw: RawTable, units: Sequence[Unit], policy: Policy) -> Iterator[Finding]:
+def _forgotten(raw: RawTable, units: Sequence[Unit], policy: Policy) -> Iterator[SourceFinding]:
     """Finds persons who have rows of several privacy units, so that one epsilon does not hide them."""
     unit = policy.bounded_unit
     first = standing_out(units)
@@ -129,7 +129,7 @@ def _forgotten(raw: RawTable, units: Sequence[Unit], policy: Policy) -> Iterator
         kind, units_of = ("rows are", "rows") if unit is None else (f"{unit.column} is", f"values of {unit.column}")
         key = json.dumps(one.column, ensure_ascii=False)
         bound = plain_number(round_up(Decimal(one.largest)))
-        yield Finding(
+        yield SourceFinding(
             f"{kind} protected, persons are not: {one.column} names {one.values:,} in {one.rows:,} rows, and "
             f"{persons:,} of them have several {units_of}, one as many as "
             f"{most:,}; such a person loses up to {most:,} times epsilon. Declare "
@@ -149,7 +149,7 @@ def _spread(raw: RawTable, person: str, unit: str | None) -> tuple[int, int]:
 
 def _of_few(
     raw: RawTable, source: str, name: str, column: Categorical, unit: str | None, policy: Policy
-) -> Iterator[Finding]:
+) -> Iterator[SourceFinding]:
     """Finds declared values that few persons have; analysts read all declared values."""
     if source not in raw.types or len(column.values) > MOST_VALUES:
         return
@@ -166,7 +166,7 @@ def _of_few(
     if not apart and not given.isdisjoint((f"columns.{name}", f"columns.{name}.values")):
         return
     looks = f", and look like {kind}" if kind else ""
-    yield Finding(
+    yield SourceFinding(
         f"{name}: {len(rare):,} of {len(column.values):,} declared values are of fewer than {FEWEST} persons, such as "
         f"{first_of([*map(repr, rare)], SHOWN)}{looks}; every analyst reads them. Declare those that are publicly "
         "known, and `other` for the rest" + (", or leave the column out" if apart else ""),

@@ -125,14 +125,14 @@ def make_terms(
     )
 
 
-def _whole_number(given: int | str | None, limit: int, *, parameter: str) -> int | None:
+def _whole_number(value: int | str | None, limit: int, *, parameter: str) -> int | None:
     """Reads a whole number from 1 to ``limit``; None stays."""
-    if given is None:
+    if value is None:
         return None
-    text = str(given)
+    text = str(value)
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(limit)) else 0
     if not 1 <= number <= limit:
-        raise QueryError(f"is {repr(given)[:42]}", parameter=parameter, allowed=f"a whole number from 1 to {limit:,}")
+        raise QueryError(f"is {repr(value)[:42]}", parameter=parameter, allowed=f"a whole number from 1 to {limit:,}")
     return number
 
 

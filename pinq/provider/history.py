@@ -42,7 +42,7 @@ def page(
     *,
     bucket: float = 0.0,
     admit: Callable[[int], None] = lambda work: None,
-    most: int = PAGE_LINES,
+    limit: int = PAGE_LINES,
     characters: int = PAGE_CHARACTERS,
     logged: int = PAGE_CHARACTERS,
 ) -> HistoryPage:
@@ -57,16 +57,16 @@ def page(
             which it was found: the time of its work depends on the rows.
         admit: A function that gets units of work before each reading: of the lines, of their text
             in the log, and of their answers.
-        most: The largest number of lines.
+        limit: The largest number of lines.
         characters: The total length of answers after which no further line is taken.
         logged: The same for the text of the lines in the log: a query about 20,000 parts takes half
             a megabyte there.
     """
     account = ledger.accounts().get(analyst)
-    admit(units(LINE * min(most, max(0, (0 if account is None else len(account.lines)) - start))))
+    admit(units(LINE * min(limit, max(0, (0 if account is None else len(account.lines)) - start))))
     # One line more than a page says whether another page follows.
-    known = ledger.log.lengths(analyst, start, most + 1)
-    fitting = _fitting(known[:most], logged)
+    known = ledger.log.lengths(analyst, start, limit + 1)
+    fitting = _fitting(known[:limit], logged)
     admit(units(LOGGED * sum(fitting)))
     lines = [_shown(line, bucket) for line in ledger.log.lines(analyst, start, len(fitting))]
     lengths = _fitting((0 if line.answer is None else line.answer.length for line in lines), characters)
@@ -116,7 +116,7 @@ def _known(state: LedgerState, version: int) -> tuple[dict[str, int], Collection
 
 
 def _asked(
-    line: LogLine, given: str | None, since: Mapping[str, int], table: Collection[int], present: Collection[int]
+    line: LogLine, answer: str | None, since: Mapping[str, int], table: Collection[int], present: Collection[int]
 ) -> Asked:
     """Makes a line of the history. Codes of another table, or of a column declared anew since, stay codes."""
     at, spent = line.event.at, str(line.spent)
@@ -128,8 +128,8 @@ def _asked(
                 about=charge.query.about,
                 epsilon=str(charge.epsilon),
                 spent=spent,
-                outcome=_outcome(charge, given),
-                answer=None if given is None else Answer.from_json(given),
+                outcome=_outcome(charge, answer),
+                answer=None if answer is None else Answer.from_json(answer),
                 classes=(
                     (charge.version in table and line.event.seq > since.get(charge.query.classes, 0))
                     and charge.query.classes
@@ -147,8 +147,8 @@ def _act(query: LoggedQuery) -> Act | None:
     return Act(name=query.act, run=query.run) if query.act else None
 
 
-def _outcome(charge: Charged, given: str | None) -> str:
-    if given:
+def _outcome(charge: Charged, answer: str | None) -> str:
+    if answer:
         return "answered"
     return "computed among several parties" if charge.query.session else "charged, not answered"
 

@@ -147,26 +147,26 @@ class Unit:
         return f"{self.column}: {self.values:,} values in {self.rows:,} rows; the commonest stands in {self.largest:,}"
 
 
-def may_name_persons(name: str, seen: ColumnProfile) -> bool:
+def may_name_persons(name: str, profile: ColumnProfile) -> bool:
     """Whether a column may name those who have rows: neither few values, nor measured, nor a code."""
-    measured = not seen.whole and seen.numbers > seen.filled / 2 and not seen.zero_led
-    if seen.distinct <= FEW or measured:
+    measured = not profile.are_whole and profile.numbers > profile.filled / 2 and not profile.zero_led
+    if profile.distinct <= FEW or measured:
         return False
-    many_texts = seen.numbers < seen.filled / 2 or seen.zero_led > 0
-    by_look = many_texts and seen.distinct >= seen.filled / 10 and not telling_name(name)
+    many_texts = profile.numbers < profile.filled / 2 or profile.zero_led > 0
+    by_look = many_texts and profile.distinct >= profile.filled / 10 and not telling_name(name)
     return person_rank(name) > 0 or (by_look and not is_quantity(name))
 
 
 def rank_units(
-    connection: duckdb.DuckDBPyConnection, table: str, names: Sequence[str], seen: Mapping[str, ColumnProfile]
+    connection: duckdb.DuckDBPyConnection, table: str, names: Sequence[str], profiles: Mapping[str, ColumnProfile]
 ) -> list[Unit]:
     """Finds the columns that may name persons, the likeliest first; those too that never repeat."""
     units = []
     for name in names:
         values, [(largest, _)] = group_sizes(connection, table, name)
-        others = [other for other in seen if other != name and seen[other].distinct > 1][:64]
+        others = [other for other in profiles if other != name and profiles[other].distinct > 1][:64]
         shared = _shared(connection, table, name, others) if largest > 1 and values > FEW else 0
-        units.append(Unit(name, values, seen[name].filled, largest, person_rank(name), shared))
+        units.append(Unit(name, values, profiles[name].filled, largest, person_rank(name), shared))
     return sorted(units, key=lambda unit: (-unit.rank, -unit.shared, -unit.values))
 
 

@@ -176,12 +176,12 @@ def _describe(problem: ErrorDetails, field: str) -> str:
     return f"{_shown(given)}it must be {_KINDS.get(kind.split('_')[0], plain)}"
 
 
-def _shown(given: object) -> str:
+def _shown(value: object) -> str:
     """Quotes a wrong value, where it is short."""
-    match given:
+    match value:
         case dict() | list():
             return ""
-    text = repr(given)
+    text = repr(value)
     return "" if len(text) > 40 else f"it is {text}; "
 
 

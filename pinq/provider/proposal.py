@@ -374,7 +374,7 @@ def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[
                 looked[name] = replace(one, declared=declared if len(declared) <= MAX_CATEGORIES else [])
             except _LeftOut as reason:
                 proposed.left_out[name] = str(reason)
-        seen = {name: one.seen for name, one in looked.items()}
+        seen = {name: one.profile for name, one in looked.items()}
         keys = [name for name, one in looked.items() if one.dates is None and not one.moment]
         keys = [name for name in keys if may_name_persons(name, seen[name])]
         proposed.units = rank_units(raw.connection, table, keys, seen)
@@ -397,14 +397,14 @@ class _Looked:
 
     Attributes:
         kind: Its type.
-        seen: The facts about it.
+        profile: The facts about it.
         dates: Its declaration where it holds dates, and what that was guessed from.
         says_text: Whether the source can tell its texts from numbers.
         declared: The categories that its type declares.
     """
 
     kind: str
-    seen: ColumnProfile
+    profile: ColumnProfile
     dates: tuple[dict[str, object], dict[str, str]] | None
     says_text: bool
     declared: Sequence[str] = ()
@@ -442,7 +442,7 @@ def _declare(
     connection: duckdb.DuckDBPyConnection, table: str, name: str, looked: _Looked, proposed: Proposed, *, target: bool
 ) -> None:
     """Proposes a column. Raises ``_LeftOut``."""
-    seen = looked.seen
+    seen = looked.profile
     if looked.dates is None:
         _require_no_person(name, looked, proposed)
     if (
@@ -465,8 +465,8 @@ def _declare(
 
 def _require_no_person(name: str, looked: _Looked, proposed: Proposed) -> None:
     """Raises ``_LeftOut`` for a column that names rows or persons, by its name or as the privacy unit."""
-    seen, rank = looked.seen, person_rank(name)
-    named = rank and seen.distinct > FEW and (seen.whole or seen.numbers < seen.filled)
+    seen, rank = looked.profile, person_rank(name)
+    named = rank and seen.distinct > FEW and (seen.are_whole or seen.numbers < seen.filled)
     if proposed.unit is not None and proposed.unit.column == name:
         raise _LeftOut("it names the persons, whose presence must not show")
     if named and (rank > 1 or seen.distinct >= seen.filled / 100):
@@ -476,7 +476,7 @@ def _require_no_person(name: str, looked: _Looked, proposed: Proposed) -> None:
     kind, numbers = telling_name(name), seen.numbers > seen.filled / 2 and not seen.zero_led
     if kind and seen.distinct > FEW and not is_quantity(name) and not (numbers and kind in READ_ONLY):
         raise _LeftOut(f"it seems to hold {kind}, which tell persons apart")
-    cells = seen.high - seen.low + 1 if seen.whole and seen.low is not None and seen.high is not None else 0
+    cells = seen.high - seen.low + 1 if seen.are_whole and seen.low is not None and seen.high is not None else 0
     numbering = FEW < cells == seen.numbers == proposed.rows and seen.distinct > proposed.rows * 0.9
     if numbering and not is_quantity(name):
         raise _LeftOut("it numbers the rows")
@@ -491,7 +491,7 @@ def _propose_dates(
     table: str,
     name: str,
     kind: str,
-    seen: ColumnProfile,
+    profile: ColumnProfile,
     rows: int,
     *,
     typed: bool,
@@ -502,11 +502,11 @@ def _propose_dates(
     day and month may be either.
     """
     says_date = bool(re.fullmatch(_DATED, kind))
-    if not seen.filled or not (says_date or kind == "VARCHAR"):
+    if not profile.filled or not (says_date or kind == "VARCHAR"):
         return None
     value, made = quoted(name), dict[str, object]()
     count, first, last, timed = date_range(connection, table, value, kind)
-    if count < seen.filled and typed and kind == "VARCHAR":
+    if count < profile.filled and typed and kind == "VARCHAR":
         forms, example = date_forms(connection, table, value)
         if len(forms) > 1:
             raise _LeftOut(
@@ -516,9 +516,9 @@ def _propose_dates(
         for form in (forms[0] + clock for clock in CLOCKS) if forms else ():
             made = {"from": name, "formula": f"strptime({value}, '{form}')"}
             count, first, last, timed = date_range(connection, table, f"try_{made['formula']}", "TIMESTAMP")
-            if count == seen.filled:
+            if count == profile.filled:
                 break
-    if count < MOSTLY * seen.filled or first is None or last is None:
+    if count < MOSTLY * profile.filled or first is None or last is None:
         return None
     # In whole years the range then still has a grid of minutes.
     timed = timed and (last - first) <= (2**24 - 2 * 366 * 1440) / 1440
@@ -527,7 +527,7 @@ def _propose_dates(
     bounds = {"lower": f"{years[0]}-01-01", "upper": f"{years[1]}-12-31" + (" 23:59" if timed else "")}
     waiting = ["lower", "upper", "nullable"] if says_date else ["type", *list(made)[1:], "lower", "upper", "nullable"]
     declared = {"type": "datetime" if timed else "date", **made, **bounds, "nullable": count < rows}
-    guess = f"the source says {kind}" if says_date else f"guessed from about {seen.distinct:,} different dates"
+    guess = f"the source says {kind}" if says_date else f"guessed from about {profile.distinct:,} different dates"
     clocks = times_of_day(connection, table, value, kind) if timed and not made else []
     if clocks and "00:00" not in clocks:
         guess += f"; all its times are {' or '.join(clocks)} in UTC: where they are midnights of a zone, save dates"
@@ -538,8 +538,8 @@ def _propose_column(
     connection: duckdb.DuckDBPyConnection, table: str, name: str, looked: _Looked, proposed: Proposed, *, target: bool
 ) -> tuple[dict[str, object], dict[str, str]]:
     """Returns a column's declaration and what it was guessed from. Raises ``_LeftOut``."""
-    kind, seen, rows = looked.kind, looked.seen, proposed.rows
-    low, high, whole, texts = seen.low, seen.high, seen.whole, seen.texts
+    kind, seen, rows = looked.kind, looked.profile, proposed.rows
+    low, high, whole, texts = seen.low, seen.high, seen.are_whole, seen.texts
     if not seen.filled:
         raise _LeftOut("it holds no values")
     few = texts is not None and len(texts) <= FEW
@@ -573,18 +573,22 @@ def _propose_column(
 
 
 def _propose_values(
-    looked: _Looked, counts: list[tuple[str, int]], listed: tuple[list[str], int], seen_as: str, proposed: Proposed
+    looked: _Looked,
+    counts: list[tuple[str, int]],
+    texts_and_rare: tuple[list[str], int],
+    seen_as: str,
+    proposed: Proposed,
 ) -> tuple[dict[str, object], dict[str, str]]:
     """Returns the declaration of categories and what it was guessed from. Raises ``_LeftOut``.
 
     Args:
         looked: The facts of the column.
         counts: Its values, each with the number of its persons.
-        listed: The values that are listed, and the number of rare ones.
+        texts_and_rare: The values that are listed, and the number of rare ones.
         seen_as: The number of values, with a noun.
         proposed: The facts about the table.
     """
-    kind, seen, (texts, rare) = looked.kind, looked.seen, listed
+    kind, seen, (texts, rare) = looked.kind, looked.profile, texts_and_rare
     if seen.longest > MAX_TEXT or any("\x00" in text for text, _ in counts):
         raise _LeftOut(
             f"it holds texts of more than {MAX_TEXT} characters, or with NUL characters, which are no categories"
@@ -686,7 +690,7 @@ def _category(text: str, kind: str) -> str | int | bool:
     return int(text) if re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text) else text
 
 
-def _propose_numeric(low: float, high: float, whole: bool, kind: str, nullable: bool) -> dict[str, object]:
+def _propose_numeric(low: float, high: float, integer: bool, kind: str, nullable: bool) -> dict[str, object]:
     """Declares bounds that are rounded outward, and a round step.
 
     Each bound is a whole number of steps, so the grid is exact.
@@ -695,7 +699,7 @@ def _propose_numeric(low: float, high: float, whole: bool, kind: str, nullable: 
     # 90.
     least, most = Decimal(repr(low)), Decimal(repr(high))
     unit = round_up((most - least) / 10 or abs(most) / 10 or Decimal(1))
-    unit = max(Decimal(1), unit) if whole else unit
+    unit = max(Decimal(1), unit) if integer else unit
     lower, upper = (
         (least / unit).to_integral_value(ROUND_FLOOR) * unit,
         (most / unit).to_integral_value(ROUND_CEILING) * unit,
@@ -703,10 +707,10 @@ def _propose_numeric(low: float, high: float, whole: bool, kind: str, nullable: 
     upper += unit if lower == upper else 0
     declared: dict[str, object] = {"type": "numeric", "lower": plain_number(lower), "upper": plain_number(upper)}
     waiting = ["type", "lower", "upper"]
-    if whole:
+    if integer:
         declared["integer"] = True
         waiting += [] if re.fullmatch(_WHOLE, kind) else ["integer"]
-    if not whole or upper - lower > 2**17:
+    if not integer or upper - lower > 2**17:
         declared["step"] = plain_number(round_up((upper - lower) / REAL_CELLS))
         waiting.append("step")
     return declared | {"nullable": nullable, "unreviewed": [*waiting, "nullable"]}

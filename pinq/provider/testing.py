@@ -246,17 +246,17 @@ def first_difference(
         result = learn(PrivateQueryable(again, there._parts.blocks[0].part))
     except AskedOtherwise as difference:
         return str(difference)
-    if again.kept:
-        return f"It never made the call {again.kept[0].asked}."
+    if again.expected:
+        return f"It never made the call {again.expected[0].call}."
     return "" if result == learned else "It asked the same, but what it learned differs."
 
 
 class _Call(NamedTuple):
     """A call, the thread that made it, and its result or error."""
 
-    asked: object
+    call: object
     thread: int
-    told: object
+    result: object
 
 
 @dataclass
@@ -265,42 +265,42 @@ class _Calls:
 
     Attributes:
         session: The session behind it.
-        kept: The calls of an earlier run that did not come again yet; None in the first run.
+        expected: The calls of an earlier run that did not come again yet; None in the first run.
         made: The calls of the first run.
     """
 
     session: Any
-    kept: list[_Call] | None = None
+    expected: list[_Call] | None = None
     made: list[_Call] = field(default_factory=list)
     lock: Any = field(default_factory=threading.Lock)
 
     def __getattr__(self, name: str) -> Any:
         return partial(self._call, name) if name in CALLS else getattr(self.session, name)
 
-    def _call(self, name: str, *given: Any) -> Any:
+    def _call(self, name: str, *arguments: Any) -> Any:
         # An id is drawn anew by each run; neither it nor the name of an act changes an answer.
         unnamed = {"id": "", "act": None}
-        asked = (name, *(one.model_copy(update=unnamed) if isinstance(one, Request) else one for one in given))
-        told = self._first(name, given) if self.kept is None else self._again(asked)
-        if self.kept is None:
-            self.made.append(_Call(asked, threading.get_ident(), told))
-        if isinstance(told, PinqError):
-            raise told
-        return told
+        call = (name, *(one.model_copy(update=unnamed) if isinstance(one, Request) else one for one in arguments))
+        result = self._first(name, arguments) if self.expected is None else self._again(call)
+        if self.expected is None:
+            self.made.append(_Call(call, threading.get_ident(), result))
+        if isinstance(result, PinqError):
+            raise result
+        return result
 
-    def _first(self, name: str, given: tuple[Any, ...]) -> object:
+    def _first(self, name: str, arguments: tuple[Any, ...]) -> object:
         try:
-            return getattr(self.session, name)(*given)
+            return getattr(self.session, name)(*arguments)
         except PinqError as error:
             return error
 
-    def _again(self, asked: object) -> object:
+    def _again(self, call: object) -> object:
         """The result of the same call; several threads make theirs in any order."""
-        assert self.kept is not None
+        assert self.expected is not None
         with self.lock:
-            in_order = len({call.thread for call in self.kept}) <= 1
-            for place, call in enumerate(self.kept[:1] if in_order else self.kept):
-                if call.asked == asked:
-                    return self.kept.pop(place).told
-            was = self.kept[0].asked if self.kept else "nothing more"
-        raise AskedOtherwise(f"It asks {asked}, where it asked {was}.")
+            in_order = len({earlier.thread for earlier in self.expected}) <= 1
+            for position, earlier in enumerate(self.expected[:1] if in_order else self.expected):
+                if earlier.call == call:
+                    return self.expected.pop(position).result
+            was = self.expected[0].call if self.expected else "nothing more"
+        raise AskedOtherwise(f"It asks {call}, where it asked {was}.")

@@ -103,12 +103,12 @@ def text_of(value: object) -> str:
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
-def require_text(text: str, what: str) -> None:
+def require_text(text: str, noun: str) -> None:
     """``ValueError`` for text that SQL cannot hold, or that cannot be stored or sent."""
     if "\x00" in text:
-        raise ValueError(f"{what} contains a NUL character")
+        raise ValueError(f"{noun} contains a NUL character")
     if _HALF.search(text):
-        raise ValueError(f"{what} contains half a character (a lone surrogate)")
+        raise ValueError(f"{noun} contains half a character (a lone surrogate)")
 
 
 def text_of_any(value: object) -> str:
@@ -133,10 +133,10 @@ def closest(name: str, names: Iterable[object]) -> str:
     return f" (did you mean {folded[matches[0]]!r}?)" if matches else ""
 
 
-def first_of(names: Sequence[object], most: int, between: str = ", ") -> str:
+def first_of(names: Sequence[object], limit: int, between: str = ", ") -> str:
     """Lists the first names, and how many there are beside: ``a, b and 3 more``."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return between.join(map(str, names[:most])) + more
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return between.join(map(str, names[:limit])) + more
 
 
 MAX_OPENINGS = 600_000  # the largest request of 8 MB has 540,000

@@ -214,9 +214,9 @@ def laplace_interval(scale: float, level: float = 0.95) -> int:
     return max(0, math.ceil(-scale * math.log(tail) - 1 - 1e-9))
 
 
-def figures(number: float, most: int = 3) -> str:
+def figures(number: float, digits: int = 3) -> str:
     """Writes how far a number may be off as people do: 13,700 or 0.0124, few figures and no powers of ten."""
-    return f"{float(f'{number:.{most}g}'):,.12g}"
+    return f"{float(f'{number:.{digits}g}'):,.12g}"
 
 
 def max_belief(epsilon: float, before: float) -> float:

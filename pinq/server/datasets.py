@@ -331,11 +331,11 @@ class Datasets:
         """The policy files that are there now, each with the path that led to it."""
         return [(path, file) for path in self._paths for file in _files(path)]
 
-    def _read(self, listed: Sequence[tuple[Path, Path]]) -> _Read:
+    def _read(self, paths: Sequence[tuple[Path, Path]]) -> _Read:
         """Opens what is listed, beside what is served; the arguments of ``_swap``."""
         served, places = dict[str, Dataset](), dict[str, Path]()
-        drafts, faults, files = list[Path](), dict[Path, PinqError](), [file for _, file in listed]
-        for path, file in listed:
+        drafts, faults, files = list[Path](), dict[Path, PinqError](), [file for _, file in paths]
+        for path, file in paths:
             # A file that was served stays served as it was where it is wrong now, and is no draft
             # again.
             before = [name for name, own in self.files.items() if own == file]
@@ -436,10 +436,10 @@ def _tried(file: Path, act: Callable[[], T]) -> T | PinqError:
         return (LedgerError if isinstance(error, LedgerError) else PolicyError)(text)
 
 
-def _require_together(listed: Sequence[tuple[Path, Path]], processes: int) -> None:
+def _require_together(paths: Sequence[tuple[Path, Path]], processes: int) -> None:
     """Raises an error, before anything is encoded, for a start that the command line has wrong."""
     names = set[str]()
-    for path, file in listed:
+    for path, file in paths:
         policy = _tried(file, partial(load_policy, file))
         if path.is_dir() and (isinstance(policy, PinqError) or policy.unreviewed_fields()):
             continue  # a fault of a folder's file is no reason not to serve the others, and a draft is none

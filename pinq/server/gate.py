@@ -261,15 +261,15 @@ class Gate:
         )
 
 
-async def read_body(http: Request, most: int, seconds: float) -> bytes:
-    """Reads a body. Raises ``QueryError`` if it has more than ``most`` bytes, or comes too late."""
+async def read_body(http: Request, limit: int, seconds: float) -> bytes:
+    """Reads a body. Raises ``QueryError`` if it has more than ``limit`` bytes, or comes too late."""
     chunks, size = [], 0
     try:
         async with asyncio.timeout(seconds):
             async for chunk in http.stream():
                 size += len(chunk)
-                if size > most:
-                    raise QueryError(f"the request is larger than {most:,} bytes. Ask about fewer parts at a time.")
+                if size > limit:
+                    raise QueryError(f"the request is larger than {limit:,} bytes. Ask about fewer parts at a time.")
                 chunks.append(chunk)
     except TimeoutError:
         raise QueryError(f"the request did not arrive within {seconds:g} s.") from None

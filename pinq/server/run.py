@@ -182,9 +182,9 @@ class Start:
         for failed in datasets.failed:
             self.say(f"Not served: {failed}")
 
-    def _announce(self, what: str, bound: socket.socket) -> None:
+    def _announce(self, names: str, bound: socket.socket) -> None:
         root = f"{'http' if self.insecure_http else 'https'}://{self.host}:{bound.getsockname()[1]}"
-        self.say(f"Serving {what} on {root}. Stop with Ctrl-C.")
+        self.say(f"Serving {names} on {root}. Stop with Ctrl-C.")
 
 
 def application() -> Starlette:

@@ -62,8 +62,8 @@ class People:
         self._jwk: Any = optional("joserfc.jwk", "oidc", "signing in needs joserfc")
         self._jws: Any = optional("joserfc.jws", "oidc", "signing in needs joserfc")
         self._keys: Any = None
-        self._known = -math.inf
-        self._wanted, self._over = threading.Event(), threading.Event()
+        self._keys_time = -math.inf
+        self._renewal, self._over = threading.Event(), threading.Event()
 
     def opened_by(self, token: str, dataset: Dataset | None) -> str:
         """Returns the digest under which a token's person may have a grant of a dataset.
@@ -137,12 +137,12 @@ class People:
     def _claims(self, token: str) -> dict[str, Any]:
         """Returns the claims of a token that the identity provider signed, by the keys that are known now."""
         self._jws.extract_compact(token.encode())  # a text that cannot be a token asks for no keys
-        if monotonic() >= self._known + KEYS_SECONDS:
+        if monotonic() >= self._keys_time + KEYS_SECONDS:
             raise Unknown(f"{self._issuer} gives no keys")
         try:
             return self._jwt.decode(token, self._keys, algorithms=ALGORITHMS).claims
         except Exception:
-            self._wanted.set()  # signed with a newer key perhaps
+            self._renewal.set()  # signed with a newer key perhaps
             raise
 
     # The keys, which no request waits for
@@ -155,19 +155,19 @@ class People:
     def close(self) -> None:
         """Ends the thread."""
         self._over.set()
-        self._wanted.set()
+        self._renewal.set()
 
     def renew(self) -> None:
         """Reads the provider's keys. If it gives none, those of the last hour count on."""
-        self._wanted.clear()
+        self._renewal.clear()
         try:
-            self._keys, self._known = self._jwk.KeySet.import_key_set(self._published()), monotonic()
+            self._keys, self._keys_time = self._jwk.KeySet.import_key_set(self._published()), monotonic()
         except Exception:  # of many classes, and none of them ends a server
-            self._wanted.set()
+            self._renewal.set()
 
     def _renewing(self) -> None:
         while not self._over.wait(RETRY_SECONDS):
-            self._wanted.wait(KEYS_SECONDS / 2)
+            self._renewal.wait(KEYS_SECONDS / 2)
             self.renew()
 
     def _published(self) -> Any:

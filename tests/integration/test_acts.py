@@ -181,7 +181,7 @@ def test_the_chain_covers_acts(granted: Callable[..., Any], tiny_policy: Policy)
     """Another name in the log breaks it."""
     handle = granted(1)
     handle.named("report of March").noisy_count(epsilon=0.5)
-    where = ledger_of(handle).where
+    where = ledger_of(handle).address
     handle.close()
     with closing(sqlite3.connect(where.removeprefix("sqlite:///"))) as raw, raw:
         assert raw.execute("UPDATE events SET body = replace(body, 'of March', 'of April')").rowcount > 0

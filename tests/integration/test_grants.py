@@ -59,7 +59,7 @@ def test_terms_survive_the_log(ledger: Ledger, tmp_path: Path) -> None:
 def test_a_log_from_before_terms_loads(ledger: Ledger) -> None:
     """Grants and charges as the first version wrote them, without token, terms, verb or question, still count."""
     ledger.grant("a", ONE)
-    with closing(sqlite3.connect(ledger.where)) as file:
+    with closing(sqlite3.connect(ledger.address)) as file:
         body = json.loads(file.execute("SELECT body FROM events WHERE kind = 'grant'").fetchone()[0])
     assert body == {"limit": ONE.nano, "expires": None}
     ledger.charge("a", "r", WHOLE, ONE // 4)

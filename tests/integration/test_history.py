@@ -49,7 +49,7 @@ def test_pages_join_to_the_history(ledger: Ledger) -> None:
     for most in (1, 3, 19, 20, 21):
         lines, more = list[Asked](), True
         while more:
-            got = page(ledger, "ana", len(lines), most=most)
+            got = page(ledger, "ana", len(lines), limit=most)
             lines, more = [*lines, *got.lines], got.more
             assert len(got.lines) <= most
         assert lines == whole
@@ -85,7 +85,7 @@ def test_a_page_is_priced_by_what_it_holds(ledger: Ledger, monkeypatch: pytest.M
     for start in (0, 8, 16):
         read.clear()
         prices.clear()
-        page(ledger, "ana", start, most=2, admit=lambda work: prices.append((work, len(read))))
+        page(ledger, "ana", start, limit=2, admit=lambda work: prices.append((work, len(read))))
         logged = LOGGED * sum(ledger.log.lengths("ana", start, 2))
         assert prices == [(2 * LINE, 0), (logged, 0), (LENGTH * CHARACTER, 2)]
 
@@ -96,6 +96,6 @@ def test_nothing_follows_from_an_answer_before_its_bucket_ends(ledger: Ledger, m
     prices: list[int] = []
     for seconds, seen in ((1.0, False), (7200.0, True)):
         monkeypatch.setattr("pinq.provider.history.now", lambda later=seconds: at + timedelta(seconds=later))
-        got = page(ledger, "ana", most=4, characters=1, bucket=3600.0, admit=prices.append)
+        got = page(ledger, "ana", limit=4, characters=1, bucket=3600.0, admit=prices.append)
         assert [line.answer is not None for line in got.lines] == ([False, True] if seen else [False] * 4)
     assert set(prices) == {1}

@@ -20,7 +20,7 @@ from pinq.errors import BudgetExceeded, LedgerError, NotAuthorised
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Values, bind
 from pinq.ledger.composition import Demand
-from pinq.ledger.events import Declared, LoggedQuery, now
+from pinq.ledger.events import LoggedQuery, PolicyDeclared, now
 from pinq.ledger.ledger import Ledger
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
@@ -169,8 +169,8 @@ def test_nothing_more_is_answered_past_the_cap() -> None:
     """What was spent stands, as in a ledger that counted the union. Where the sum passes the cap, nothing more is answered, not even
     what costs its analyst nothing: it could cost all together something.
     """
-    before_there_was_a_choice = Declared.from_body({"digest": "x", "cap": 10**9, "schema": {}})
-    assert before_there_was_a_choice == Declared("x", ONE, {}, "union")  # as it was written then
+    before_there_was_a_choice = PolicyDeclared.from_body({"digest": "x", "cap": 10**9, "schema": {}})
+    assert before_there_was_a_choice == PolicyDeclared("x", ONE, {}, "union")  # as it was written then
     ledger = shared(2 * ONE)
     ledger.charge("a", "1", WOMEN, ONE)
     ledger.charge("b", "1", MEN, ONE)
@@ -343,7 +343,7 @@ def test_a_transaction_that_breaks_off_leaves_the_connection_usable(tmp_path: Pa
 
     def interrupted() -> None:
         with ledger.log._held(), ledger.log.transaction() as writing:
-            writing.append(Declared("x", Epsilon(10), {}, "sum"))
+            writing.append(PolicyDeclared("x", Epsilon(10), {}, "sum"))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -376,10 +376,10 @@ def test_whoever_closes_waits_for_a_transaction(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l", "d")
     closer = threading.Thread(target=ledger.close)
     with ledger.log._held(), ledger.log.transaction() as writing:
-        writing.append(Declared("x", Epsilon(10), {}, "sum"))
+        writing.append(PolicyDeclared("x", Epsilon(10), {}, "sum"))
         closer.start()
         closer.join(0.05)
-        writing.append(Declared("y", Epsilon(10), {}, "sum"))
+        writing.append(PolicyDeclared("y", Epsilon(10), {}, "sum"))
     closer.join()
     with closing(sqlite3.connect(tmp_path / "l")) as file:
         assert file.execute("SELECT count(*) FROM events").fetchone() == (3,)
@@ -391,7 +391,7 @@ def test_a_transaction_that_ended_commits_nothing(tmp_path: Path) -> None:
 
     def undone() -> None:
         with ledger.log._held(), ledger.log.transaction() as writing:
-            writing.append(Declared("x", Epsilon(10), {}, "sum"))
+            writing.append(PolicyDeclared("x", Epsilon(10), {}, "sum"))
             ledger.log.database.rollback()
 
     with pytest.raises(LedgerError, match="ended before"):

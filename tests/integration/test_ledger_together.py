@@ -109,7 +109,7 @@ def test_a_commit_that_fails_fails_for_all(ledger: Ledger, monkeypatch: pytest.M
         broken.setattr(SQLite, "commit", full)
         results, _ = wait_together(ledger, acts)  # type: ignore[arg-type]
     assert {str(error) for error in results} == {
-        f"The ledger {ledger.where} cannot be used: disk full. What was spent is in the log."
+        f"The ledger {ledger.address} cannot be used: disk full. What was spent is in the log."
     }
     assert ledger.grants()["ana"].spent == Epsilon(0)
     assert ledger.charge("ana", "r0", WHOLE, Epsilon(1)) == (None, None)

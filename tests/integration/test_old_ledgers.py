@@ -18,7 +18,7 @@ import pytest
 
 from pinq.errors import LedgerError
 from pinq.ledger.composition import COUNTED, Demand
-from pinq.ledger.events import Charged, Declared, LoggedQuery, Record, Signature, UnknownEvent, read, text_of
+from pinq.ledger.events import Charged, LoggedQuery, PolicyDeclared, Record, Signature, UnknownEvent, read, text_of
 from pinq.ledger.ledger import Ledger
 from pinq.provider.history import history
 from pinq.provider.report.audit import replay
@@ -122,7 +122,7 @@ def test_a_record_is_written_as_it_was(event: list[Any]) -> None:
     record, by = read(event[2], json.loads(event[5]))
     assert by is None
     body = record.to_body()
-    if isinstance(record, Declared):
+    if isinstance(record, PolicyDeclared):
         assert body.pop("cap_rule") == "union"
     assert json.dumps(body, separators=(",", ":"), ensure_ascii=False) == event[5]
     assert record.kind == event[2]
@@ -180,7 +180,7 @@ def test_a_policy_whose_columns_are_none_is_not_read(field: str, damaged: object
     body = {"digest": "d", "cap": 1, "schema": {field: damaged}, "cap_rule": "sum"}
     with pytest.raises(UnknownEvent, match="'policy' has other fields"):
         read("policy", body)
-    assert isinstance(read("policy", body | {"schema": {}})[0], Declared)
+    assert isinstance(read("policy", body | {"schema": {}})[0], PolicyDeclared)
 
 
 def test_losses_of_a_record_are_losses() -> None:

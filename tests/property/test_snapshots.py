@@ -90,7 +90,7 @@ def test_a_snapshot_opens_as_a_replay_would(tmp_path: Path, seed: int) -> None:
             acts(ledger, random, number)
             assert dump(ledger.log.state, ledger.log.first) == replayed(ledger)
     with closing(Ledger(tmp_path / "l", read_only=True)) as opened:
-        assert opened.log.kept > 3
+        assert opened.log.snapshot_seq > 3
         assert dump(opened.log.state, opened.log.first) == replayed(opened)
         assert opened.verify() == opened.log.seq
     assert CHECK(tmp_path / "l")[0] == ""
@@ -115,7 +115,7 @@ def test_snapshots_change_no_answer(tmp_path: Path, seed: int, monkeypatch: pyte
                 lines = ledger.log.lines(name, 0, 100)
                 said[-1] += [(line.event.request, line.spent, line.answer is None) for line in lines]
                 said[-1] += [ledger.answer_of(name, f"r{number}")[1] for number in range(40)]
-            assert bool(ledger.log.kept) == (events == 2)
+            assert bool(ledger.log.snapshot_seq) == (events == 2)
     assert said[0] == said[1]
 
 
@@ -131,7 +131,7 @@ def test_a_forged_snapshot_is_not_used_and_shows(tmp_path: Path) -> None:
         forged["accounts"][0][1]["total"] = 0
         raw.execute("UPDATE snapshot SET payload = ?", (json.dumps(forged),))
     with closing(Ledger(tmp_path / "l", "d")) as ledger:
-        assert ledger.log.kept == 0
+        assert ledger.log.snapshot_seq == 0
         assert ledger.grants()["ana"].spent == spent
         with pytest.raises(LedgerError, match="snapshot"):
             ledger.verify()
@@ -143,7 +143,7 @@ def test_a_snapshot_of_a_log_that_was_cut_opens_nothing(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "l", "d")) as ledger:
         ledger.declare("x", CAP, SCHEMA)
         acts(ledger, Random(2), 10)
-        kept = ledger.log.kept
+        kept = ledger.log.snapshot_seq
     with closing(sqlite3.connect(tmp_path / "l")) as raw, raw:
         raw.execute(f"DELETE FROM events WHERE seq >= {kept}")
     with pytest.raises(LedgerError, match="gone"):

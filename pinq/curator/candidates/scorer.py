@@ -95,8 +95,10 @@ class Frame:
         groupings: The number of candidates whose bipartitions may be drawn.
     """
 
-    def __init__(self, schema: Schema, score: Score, candidates: Iterable[Candidate] = (), listed: int = 1) -> None:
-        self.schema, self.score, self._room = schema, score, min(NUMBERS_AT_ONCE, MAX_MEMBERS // listed)
+    def __init__(
+        self, schema: Schema, score: Score, candidates: Iterable[Candidate] = (), list_length: int = 1
+    ) -> None:
+        self.schema, self.score, self._room = schema, score, min(NUMBERS_AT_ONCE, MAX_MEMBERS // list_length)
         self.tables, candidates = list[TableRequest](), list(candidates)
         self.groupings = sum(isinstance(candidate, AnyGrouping) for candidate in candidates)
         self._by_codes: dict[str, int] = {}
@@ -200,9 +202,9 @@ class Frame:
         place = cells // self.width
         return place, cells - self.width * place, values.T
 
-    def pieces(self, listed: Piece, codes: int) -> Iterator[Piece]:
+    def pieces(self, piece: Piece, codes: int) -> Iterator[Piece]:
         """The codes of a column in some parts, some at a time, which a processor keeps at hand."""
-        place, of_class, values = listed
+        place, of_class, values = piece
         for own in together(place, self.measures):
             cells, table = place[own], values[:, own]
             if len(values) < self.measures:
@@ -266,7 +268,7 @@ class Scorer(ABC, Generic[C]):
         """Cells, about, that scoring it and choosing a member look at, for so many disjoint parts."""
         return parts * self.members * self.member_cells
 
-    def group_of(self, place: int) -> Hashable:
+    def group_of(self, position: int) -> Hashable:
         """Scorers at places of lists for which this is equal are asked together."""
         return self
 
@@ -288,11 +290,11 @@ class Scorer(ABC, Generic[C]):
         """
 
 
-def together(place: np.ndarray, numbers: int) -> Iterator[slice]:
+def together(cells: np.ndarray, numbers: int) -> Iterator[slice]:
     """Cuts cells, in order of their codes, into slices that are read together, so many numbers for each."""
     # Two by two, cells of the codes 2 2 3 5 5 6 begin at 2, 3 and 5: they are cut into 2 2, 3 and 5 5 6.
-    begins = np.unique(np.searchsorted(place, place[:: max(1, CELLS_AT_ONCE // numbers)])).tolist()
-    return map(slice, begins, [*begins[1:], len(place)])
+    begins = np.unique(np.searchsorted(cells, cells[:: max(1, CELLS_AT_ONCE // numbers)])).tolist()
+    return map(slice, begins, [*begins[1:], len(cells)])
 
 
 class SplitScorer(Scorer[Spec]):
@@ -314,14 +316,14 @@ class SplitScorer(Scorer[Spec]):
         codes = frame.schema.column(self._column).codes if self._shares else 0
         self.member_cells = self.partition.size * frame.width + min(codes, frame.schema.max_rows)
 
-    def group_of(self, place: int) -> Hashable:
+    def group_of(self, position: int) -> Hashable:
         """Splits of a column whose table many share are scored together if they are of one form.
 
         Those at one place of lists are: so no part is looked at twice at once.
         """
         if not self._shares:
             return self
-        return place, self.table, id(self.score), self.partition.size, self.partition.axes[0].thresholds is None
+        return position, self.table, id(self.score), self.partition.size, self.partition.axes[0].thresholds is None
 
     def runs(
         self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self], reach: float = math.inf
@@ -450,15 +452,15 @@ class AnyCutScorer(Scorer[AnyCut]):
         kept = np.r_[: min(1, len(rows)), max(1, near[0] - STRETCH) : min(len(rows), near[-1] + STRETCH + 1)]
         return Sparse(places[kept], np.add.reduceat(rows, kept))
 
-    def _half(self, part: np.ndarray, place: np.ndarray) -> np.ndarray:
+    def _half(self, part: np.ndarray, cell: np.ndarray) -> np.ndarray:
         """The number of a code's half of its part: rows with a value, and in a nullable column those without."""
         column = self._column
-        return 2 * part + (place - column.codes * part >= column.cells) if column.nullable else part
+        return 2 * part + (cell - column.codes * part >= column.cells) if column.nullable else part
 
-    def _totals(self, listed: Piece, parts: int) -> np.ndarray:
+    def _totals(self, piece: Piece, parts: int) -> np.ndarray:
         """Returns the totals of each half, shape (measure, halves)."""
         total = np.zeros((self.frame.measures, (1 + self._column.nullable) * parts), dtype=np.int64)
-        place, of_class, values = listed
+        place, of_class, values = piece
         key = of_class * total.shape[1] + self._half(place // self._column.codes, place)
         for own, more in zip(total.reshape(len(values), -1), values, strict=True):
             np.add.at(own, key, more)

@@ -30,10 +30,10 @@ from pinq.ledger.events import (
     Begun,
     Charged,
     Created,
-    Declared,
     Event,
     Extended,
     Granted,
+    PolicyDeclared,
     Record,
     Refused,
     Retired,
@@ -171,7 +171,7 @@ class ActLine(AuditLine):
         return cls(**vars(whole), queries=tuple(lines))
 
 
-def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon, known: Mapping[str, str]) -> AuditLine:
+def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon, reasons: Mapping[str, str]) -> AuditLine:
     """Makes the line of an event that was just applied.
 
     Args:
@@ -179,7 +179,7 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon, know
         state: The state after it.
         spent: The spending of its analyst before it.
         cap: The cap before it.
-        known: The reasons of the review that the log had before it, by name.
+        reasons: The reasons of the review that the log had before it, by name.
     """
     query = event.record.query if isinstance(event.record, (Charged, Refused)) else NOTHING
     account = state.accounts.get(event.analyst)
@@ -199,19 +199,21 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon, know
         act=query.act,
         run=query.run,
     )
-    return replace(line, **_facts(event.record, line, spent, cap, known))
+    return replace(line, **_facts(event.record, line, spent, cap, reasons))
 
 
-def _facts(record: Record, line: AuditLine, spent: Epsilon, cap: Epsilon, known: Mapping[str, str]) -> dict[str, Any]:
+def _facts(
+    record: Record, line: AuditLine, spent: Epsilon, cap: Epsilon, earlier_reasons: Mapping[str, str]
+) -> dict[str, Any]:
     """Returns the fields of a line that follow from the kind of its event; see ``line_of``."""
     match record:
         case Created():
             return {"about": f"ledger of {record.dataset}"}
-        case Declared():
+        case PolicyDeclared():
             change = f"cap {record.cap}" if not cap or cap == record.cap else f"cap {cap} to {record.cap}"
             earlier = " (equal queries once, in earlier versions)" if record.cap_rule == "union" else ""
             said = record.schema.get("reviewed", {}).items()
-            reasons = "; ".join(f"{name}: {why}" for name, why in said if known.get(name) != why)
+            reasons = "; ".join(f"{name}: {why}" for name, why in said if earlier_reasons.get(name) != why)
             reviewed = f"; reviewed {reasons}" if reasons else ""
             keys = "".join(
                 f"; {key} {record.schema[key]}" for key in Policy.model_fields if key in _SHOWN & record.schema.keys()
@@ -463,7 +465,7 @@ def audit(
     with closing(read_ledger(None if policy is None else load_policy(policy), ledger)) as opened:
         opened.verify()
         report = replay(opened.dataset, opened.log.events())
-        report.ledger = masked(opened.where)
+        report.ledger = masked(opened.address)
     if expected is not None:
         report.require(*expected)
     return (report if analyst is None else report.of(analyst)).within(period)
@@ -542,7 +544,7 @@ def print_audit(audit: Audit, console: Console, *, single: bool = False) -> None
     _print_head(audit, console)
     _print_analysts(audit, console)
     for title, heads, lines, _ in audit.tables(single=single):
-        print_table(console, heads, [line.cells(heads) for line in lines], title, most=20)
+        print_table(console, heads, [line.cells(heads) for line in lines], title, limit=20)
 
 
 def _print_head(audit: Audit, console: Console) -> None:

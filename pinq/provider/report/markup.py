@@ -74,7 +74,7 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> Html:
 
 
 def print_table(
-    console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", *, most: int | None = None
+    console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", *, limit: int | None = None
 ) -> None:
     """Prints a table of plain texts, or nothing where it has no rows.
 
@@ -85,7 +85,7 @@ def print_table(
         heads: Names of the columns; `` >`` after a name means numbers, on the right, `` ~`` texts.
         rows: A text for each column.
         title: The heading above it.
-        most: Only so many rows are shown, the last ones.
+        limit: Only so many rows are shown, the last ones.
     """
     from rich import box
     from rich.table import Table
@@ -93,7 +93,7 @@ def print_table(
 
     if not rows:
         return
-    hidden = 0 if most is None else max(0, len(rows) - most)
+    hidden = 0 if limit is None else max(0, len(rows) - limit)
     heading = Text(title, style="bold") if title else None
     table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for head in heads:

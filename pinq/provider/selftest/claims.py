@@ -408,8 +408,8 @@ def _columns(schema: Schema) -> Iterator[_Stated]:
     )
 
 
-def _one(wanted: str, name: str) -> None:
-    _require(name == wanted)
+def _one(allowed: str, name: str) -> None:
+    _require(name == allowed)
 
 
 def _split(schema: Schema, name: str) -> Cuts | Groups:

@@ -27,26 +27,26 @@ Known = Mapping[str, Any]
 """A line of the file: what is asked, the bits, and the answer under its ``ANSWER``."""
 
 
-def numbers(known: Known, source: Bits) -> Sequence[int]:
+def numbers(case: Known, source: Bits) -> Sequence[int]:
     """Geometric numbers of a scale."""
-    return DiscreteLaplace(Fraction(known["scale"])).geometric(len(known["numbers"]), source).tolist()
+    return DiscreteLaplace(Fraction(case["scale"])).geometric(len(case["numbers"]), source).tolist()
 
 
-def answers(known: Known, source: Bits) -> Sequence[int]:
+def answers(case: Known, source: Bits) -> Sequence[int]:
     """Numbers with the noise of a loss."""
-    return laplace(np.array(known["exact"]), known["sensitivity"], Fraction(known["epsilon"]), source=source).tolist()
+    return laplace(np.array(case["exact"]), case["sensitivity"], Fraction(case["epsilon"]), source=source).tolist()
 
 
-def choices(known: Known, source: Bits) -> Sequence[int]:
+def choices(case: Known, source: Bits) -> Sequence[int]:
     """Choices from lists by permute-and-flip."""
-    scores, epsilon = np.array(known["scores"]), Fraction(known["epsilon"])
-    return choose_each(scores, known["lengths"], known["span"], epsilon, source).tolist()
+    scores, epsilon = np.array(case["scores"]), Fraction(case["epsilon"])
+    return choose_each(scores, case["lengths"], case["span"], epsilon, source).tolist()
 
 
-def weighted(known: Known, source: Bits) -> Sequence[int]:
+def weighted(case: Known, source: Bits) -> Sequence[int]:
     """Choices among weighted runs by the exponential mechanism."""
-    runs = Weighted(*np.array(known["runs"]).T)
-    return list(choose_weighted(runs, known["span"], Fraction(known["epsilon"]), source=source))
+    runs = Weighted(*np.array(case["runs"]).T)
+    return list(choose_weighted(runs, case["span"], Fraction(case["epsilon"]), source=source))
 
 
 KINDS: Mapping[str, tuple[Callable[[Known, Bits], Sequence[int]], str]] = {

@@ -491,11 +491,11 @@ FEWEST = 2_000
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of the test: ``done`` of ``total`` steps, ``what`` is next."""
+    """The progress of the test: ``done`` of ``total`` steps, ``name`` is next."""
 
     done: int
     total: int
-    what: str
+    name: str
 
 
 def selftest(

@@ -30,7 +30,7 @@ SCHEME = "postgresql+psycopg://"
 def test_a_url_says_where_a_ledger_is(rest: str, said: dict[str, str]) -> None:
     """User, password, host and port, database, and options of libpq; escapes are undone."""
     assert _parameters(SCHEME + rest) == said
-    assert PostgreSQL(SCHEME + rest).where == SCHEME + rest.replace("p%40ss@", "***@").replace(
+    assert PostgreSQL(SCHEME + rest).address == SCHEME + rest.replace("p%40ss@", "***@").replace(
         ":p/w@", ":***@"
     ).replace(":p@", ":***@")
 

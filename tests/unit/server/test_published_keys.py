@@ -71,13 +71,13 @@ def test_a_newer_key_is_asked_for_and_no_request_reads_it(house: House, people: 
     for text in ("", "x", "a.b.c", "pinq_0123", "." * 300, house.token().rpartition(".")[0]):
         with pytest.raises(Unknown):
             people.opened_by(text, None)
-    assert not people._wanted.is_set()
+    assert not people._renewal.is_set()
     house.key = jose.RSAKey.generate_key(2048)
     for _ in range(5):
         with pytest.raises(Unknown):
             people.opened_by(house.token(), None)
     assert house.read == 1
-    assert people._wanted.is_set()
+    assert people._renewal.is_set()
     people.renew()
     assert people.opened_by(house.token(), None)
 
