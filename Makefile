@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check lint types docs site release image assurance prove clean
+.PHONY: help setup demo test check lint types docs site release image assurance clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -47,9 +47,6 @@ assurance: $(READY) ## kills, races, malformed requests and damaged files in num
 	PINQ_ASSURANCE=1 $(BIN)/python -m pytest -p no:randomly tests/e2e/test_crash.py tests/e2e/test_server_crash.py tests/e2e/test_race.py tests/e2e/test_server_race.py tests/e2e/test_secure_chaos.py tests/e2e/test_secure_resume.py tests/e2e/test_server_fuzz.py tests/integration/test_ledger_damage.py tests/integration/test_ledger_model.py tests/integration/test_verify_log.py tests/integration/test_mutated_files.py tests/integration/test_selftest.py tests/integration/test_agents.py tests/e2e/test_workbench_provider.py tests/e2e/test_workbench_analyst.py tests/privacy/test_samplers_see_neighbours.py tests/privacy/test_outcomes.py tests/privacy/test_other_samplers.py tests/unit/test_known_draws.py tests/integration/test_published_tables.py tests/unit/linear/test_regression.py
 	$(BIN)/python -m tests.assurance.planted_faults
 	$(BIN)/pinq selftest --report build/selftest.html
-
-prove: $(READY) ## the composition rule by a proof assistant, and the product's totals beside its kernel's (needs coqc; LOGS=1000: fewer)
-	$(BIN)/python -m tests.assurance.proof $(LOGS)
 
 lint: $(VENV)/.dev ## style and import directions
 	$(BIN)/ruff check pinq miners pinq_secure pinq_workbench pinq_demo tests examples benchmarks tools

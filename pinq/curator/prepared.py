@@ -124,8 +124,10 @@ class PreparedQuery:
         tables: The tables that the engine counts for each part.
         measure: The measure that the engine sums up; None for counts.
         charged: The parts that are charged; None for ``parts``.
-        scratch: Cells of the largest array that the release makes beside the tables, for each part.
-        scored: Cells, about, that the release looks at for all parts beside its pass over the tables.
+        scratch: Cells of the largest array that the release makes in addition to the tables, for
+            each part.
+        scored: Approximate number of cells that the release reads for all parts, in addition to one
+            pass over the tables.
         handling: Nanoseconds that the release takes for a part, beside its cells and its draws.
         draws: Geometric numbers that are drawn for each part: two for a number that gets noise, one for a
             candidate of permute-and-flip.

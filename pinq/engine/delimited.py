@@ -4,7 +4,7 @@
 A newline byte ends a line, always, also inside quotes; so no field holds a line break. A line is
 read by a rule that looks at this line, at the dialect and at the number of columns alone:
 
-- A line without a filled field is no row: an empty line, or delimiters alone.
+- An empty line, or one of delimiters alone, is not a row.
 - A line is unreadable, and left out, that is longer than ``MAX_LINE``, is not in the declared
   encoding, has a NUL or a carriage return inside, has a field that begins with a quote and does not
   end with one, or another number of fields than the header.
@@ -12,20 +12,20 @@ read by a rule that looks at this line, at the dialect and at the number of colu
   does not begin with one is a sign like any other. An empty field is missing, and
   ``="00123"``, as spreadsheet programs keep codes, is the text inside.
 
-Cells of a workbook's sheet (.xlsx, .xlsm, .xlsb, .xls, .ods) become the texts that the policy's dialect
-would have them written as: a number with its decimal sign, a date as 2024-11-16, a truth value as true
-or false. So all that follows is that of delimited text: numbers and dates typed as text are read as
-declared, and an empty cell is missing. A row without a filled cell is none, and cells beyond the
-header's columns are notes beside the table.
+Cells of a workbook's sheet (.xlsx, .xlsm, .xlsb, .xls, .ods) become the texts that the policy's
+dialect would have them written as: a number with its decimal sign, a date as 2024-11-16, a truth
+value as true or false. So all that follows is that of delimited text: numbers and dates typed as
+text are read as declared, and an empty cell is missing. An empty row is not a row of the table.
+Cells beyond the header's columns are notes.
 
 Privacy:
     What is read of a file is the union over its lines of what is read of each alone: a row-wise
-    map, stability 1. A parser of whole files is no such map: a quote that opens, a bare carriage
-    return, a byte-order mark at a border of its blocks, or a line beyond its buffer can change how
-    it reads other lines. So lines that could do so are taken out here, each by itself, before
-    Arrow's parser sees the rest. Each line that it sees ends outside of quotes, in the only line
-    break that it holds, so it leaves the parser in the state in which it found it, and it does not
-    matter where blocks begin and end.
+    map, stability 1. A parser of whole files does not keep this rule: an opening quote, a bare
+    carriage return, a byte-order mark at a border of its blocks, or a line beyond its buffer can
+    change how it reads other lines. So such lines are removed here one by one, before Arrow parses
+    the rest. Each line that it sees ends outside of quotes, in the only line break that it holds,
+    so it leaves the parser in the state in which it found it, and it does not matter where blocks
+    begin and end.
     Each row of a sheet is read from its own cells, the dialect and the header: stability 1 too.
     A process of its own reads it (``sheets``), so no cell ends this one.
     Held by: tests/property/test_lines.py, which compares with a reader of one line at a time,
@@ -348,7 +348,7 @@ class DelimitedFiles(TextFiles):
     def _fields(self, text: pa.StringArray, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
         """Splits lines, none of which can concern another.
 
-        Those with another number of fields are returned beside the table.
+        Lines with another number of fields are returned separately.
         """
         misfits: list[str] = []
 
@@ -565,7 +565,7 @@ def _opened(file: Path) -> Iterator[IO[bytes]]:
 
 
 def _first_line(stream: IO[bytes]) -> bytes:
-    """The first line, in which nothing marks the order of bytes; empty if there is none."""
+    """The first line without its byte-order mark; empty at the end of the stream."""
     line = stream.readline(MAX_LINE + 1).removeprefix(codecs.BOM_UTF8)
     return line if line.endswith(b"\n") or not line else line + b"\n"
 

@@ -17,9 +17,9 @@ Privacy:
     which gives every function hostile values, and refuses every other function of DuckDB.
 
     A lookup table is public: it may be read, checked and refused before anything private is. Each
-    key stands in it once, so a row finds one value or none, by itself: stability 1. Its pairs are
-    part of the column's domain by their digest: another table makes another column, and the charges
-    of the two add up.
+    key occurs once, so a row finds at most one value, whatever other rows there are: stability 1.
+    Its pairs are part of the column's domain by their digest: another table makes another column,
+    and the charges of the two add up.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def _wrong_call(node: Node) -> str:
 
 
 def _growth(node: Node) -> int:
-    r"""The number of characters that a node makes of one character, beside concatenation.
+    r"""The largest number of characters that a node, concatenation aside, makes of one character.
 
     A search by a pattern finds a place at each character, and a replacement may repeat what it found
     for every two of its own characters: "<\0>", of four, makes at most 1 + 4 + 2.

@@ -2,13 +2,13 @@
 """The SQL that encodes a raw row as small unsigned integers, equally in any batch and process.
 
 Privacy:
-    Each row is encoded by itself (clamp, grid cell, place in the declared list) or left out: a
-    row-wise map, stability 1. Each line of delimited text is read by itself too (delimited.py), so
-    the map is row-wise from the file's lines on. With a privacy unit of at most k rows, each unit
-    keeps the k of its rows whose keyed hashes are smallest. That looks at the unit's own rows only,
-    so a unit's coming or going changes at most k encoded rows (privacy.md 1.1). NaN counts as
-    missing, infinities clamp, a failed cast is missing: by fixed rules, before any query
-    (privacy.md 1.7h).
+    Each row is encoded independently of the others (clamp, grid cell, position in the declared
+    list) or left out: a row-wise map, stability 1. Each line of delimited text is read
+    independently, too (delimited.py). So the map is row-wise from the file's lines on. With a
+    privacy unit of at most k rows, each unit keeps the k of its rows whose keyed hashes are
+    smallest. That looks at the unit's own rows only, so a unit's coming or going changes at most k
+    encoded rows (privacy.md 1.1). NaN counts as missing, infinities clamp, a failed cast is
+    missing: by fixed rules, before any query (privacy.md 1.7h).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class RawValue:
         return f"CAST({self.value} AS VARCHAR)"
 
     def require_exact(self, name: str, texts: Iterable[str]) -> None:
-        """Raises ``PolicyError`` where a column's type takes one of these whole numbers for another.
+        """Raises ``PolicyError`` where a column's type takes one whole number for another.
 
         Missing rows may have decided the type, so the type must not decide the values of others.
         """
@@ -288,7 +288,7 @@ class Encoder:
         return f"SELECT {', '.join(counts) or 'count(*) FILTER (false)'} FROM {self._raw.rows(source)}"
 
     def unread(self, source: str) -> str:
-        """A query for how many values of each column are none that its declaration reads, and for the commonest."""
+        """A query that counts the values that a declaration cannot read, and lists the commonest."""
         found = []
         for (name, column), code in zip(self._policy.columns.items(), self._select, strict=False):
             text = self._raw.values[name].text
@@ -310,10 +310,10 @@ def encode(batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes = b"") 
 
     Returns:
         The rows that can be encoded, in any order: columns ``c0``, ``c1``, ... of unsigned codes in
-        the policy's order (``RowBlock.from_arrow`` reads them) and, with a privacy unit, ``unit``, its
-        keyed hash. Two batches together give the rows of each; only a caller with all
-        rows of a unit can choose the ``max_rows`` that are kept of it, by ``Encoder.bounded``. A
-        call costs some milliseconds beside its rows: give it many.
+        the policy's order (``RowBlock.from_arrow`` reads them) and, with a privacy unit, ``unit``,
+        its keyed hash. Two batches together give the rows of each; only a caller with all rows of a
+        unit can choose the ``max_rows`` that are kept of it, by ``Encoder.bounded``. A call has a
+        fixed cost of some milliseconds, so pass it many rows.
     """
     with encoder_of(batch, policy, salt) as (connection, encoder):
         return connection.sql(encoder.encoded("source")).to_arrow_table()
@@ -402,7 +402,7 @@ def _position(connection: duckdb.DuckDBPyConnection, number: int, value: str, co
 
 
 def _number(raw: RawValue, column: Numeric) -> str:
-    """The number that a value is or spells, a date's its days or minutes; NULL for what is none."""
+    """The number of a value or of its text; the days or minutes of a date; NULL for other texts."""
     if column.microseconds is not None:
         return moment_number(raw.value, raw.kind, column.microseconds)
     return f"nullif(number_of({raw.value}), 'nan'::DOUBLE)"
@@ -430,8 +430,8 @@ class EncodingReport:
             several columns).
         clamped: For each numeric column, rows outside [lower, upper].
         lines: A report on the lines of delimited text.
-        unread: For each column, how many values are none that its declaration reads (texts that are no
-            number, categories that are not declared), and the commonest of them.
+        unread: For each column, the number of values that its declaration cannot read (texts that
+            are not numbers, categories that are not declared), and the commonest of them.
     """
 
     source_rows: int

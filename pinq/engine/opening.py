@@ -9,9 +9,10 @@ unique name, readable by its owner only, and renamed when it is complete.
 
 Privacy:
     A file's rows are encoded by themselves, so their codes may come from an earlier opening. Of
-    each unit the ``max_rows`` rows with the smallest keyed hashes are kept (``encoding.py``), chosen
-    from the rows of all files at each encoding. A unit is known by a text, so files that would write it otherwise, as
-    whole numbers and as floats, are no table together: the unit would be two, with twice the rows.
+    each unit the ``max_rows`` rows with the smallest keyed hashes are kept (``encoding.py``),
+    chosen from the rows of all files at each encoding. A unit is known by its text. If one file
+    wrote it as a whole number and another as a float, it would be two units with twice the rows, so
+    such files are refused.
     Held by: tests/integration/test_source_files.py.
 """
 
@@ -198,8 +199,8 @@ class _Gathering:
         source: Is read.
         salt: Keys the hashes that choose a unit's rows.
         losses: Counts what is left out; None for no count.
-        by_file: Whether what is gathered of each file is noted by itself, so that it can be kept; else small
-            files are read together, which takes a fraction of the time.
+        by_file: Whether the rows of each file are counted separately, so that its codes can be
+            kept; else small files are read together, which takes a fraction of the time.
 
     Attributes:
         files: The facts of each file; complete when all ``batches`` are there.

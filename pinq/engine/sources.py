@@ -4,10 +4,9 @@
 Delimited text and sheets of workbooks come as tables of text, typed sources as they are.
 
 To be encoded it is read piece by piece (``opened``), and no raw row is ever written to disk; to be
-looked at by ``pinq init`` it is one table (``read_columns``). Each file is read with the types that
-it has by itself: what a row of it becomes does not depend on what other files there are. So files
-are read together only where they declare the same, and lie in one folder if its name says more of
-their rows.
+looked at by ``pinq init`` it is one table (``read_columns``). Each file is read with its own types,
+so its rows do not depend on other files. Files are read together only where they declare the same,
+and lie in one folder if its name says more of their rows.
 
 To start a database takes some 15 ms of a core, more than to encode a small table. So whatever is
 small shares one, which lives as long as the process. A connection to it sees no other's settings,
@@ -77,7 +76,7 @@ def source_files(policy: Policy) -> list[Path]:
 
 
 def missing_path(policy: Policy) -> Path | None:
-    """Returns the first path of the source at which there is no file; None where there is none."""
+    """Returns the first path of the source without a file; None if every path has one."""
     for path in _paths(policy):
         files = list(_files_of(path, policy))
         if not files or not all(file.exists() for file in files):
@@ -91,7 +90,7 @@ def source_facts(policy: Policy) -> tuple[FileFacts, ...]:
 
 
 def facts_with_log(file: Path) -> tuple[FileFacts, FileFacts]:
-    """Returns the facts of a file, and of what has the latest rows of a database beside it."""
+    """Returns the facts of a file and of its write-ahead log, which a database may have."""
     return file_facts(file), file_facts(file.with_name(file.name + ".wal"))
 
 
@@ -126,7 +125,7 @@ def source_dialect(policy: Policy) -> Dialect | None:
 
 
 def state_folder() -> Path:
-    """Returns the provider's folder for what belongs beside no source."""
+    """Returns the provider's folder for files that belong to no single source."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "pinq"
 
 
@@ -426,7 +425,7 @@ def attach_typed(
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether a file is a database of SQLite, which has no types: each of its values is read as a text by itself."""
+    """Whether a file is an SQLite database; its values have no types, so they are read as text."""
     with suppress(OSError), path.open("rb") as file:
         return file.read(16) == b"SQLite format 3\0"
     return False
@@ -551,7 +550,7 @@ def _require_likely(
 
 @contextmanager
 def streamed(policy: Policy, *, all_columns: bool = False) -> Iterator[pa.RecordBatchReader | None]:
-    """Asks the database of a policy for its rows; None where the source is none.
+    """Streams the rows of the policy's database server; None for other sources.
 
     Of a table only the columns are asked for that the policy declares, unless ``all_columns`` says all.
 

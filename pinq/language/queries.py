@@ -221,7 +221,7 @@ class Choose(ChoiceQuery):
         return type(self).__name__, self.score.kind, kinds, longest, self.textbook, bool(self.each)
 
     def sample(self, numbers: Sequence[int], schema: Schema) -> Choose:
-        """The lists of these parts, of each one candidate of each form."""
+        """The lists of these parts, reduced to one candidate of each form."""
         # Of lists a, b and c, used as 0 1 2 1, the last two parts use c and b, as 0 and 1.
         which = self.which if len(self.which) == 1 else [self.which[number] for number in numbers]
         used = {number: place for place, number in enumerate(dict.fromkeys(which))}
@@ -749,7 +749,7 @@ class Certificate(_Frozen):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Certificate:
-        """Reads a certificate. Raises ``QueryError`` if the text is none."""
+        """Reads a certificate. Raises ``QueryError`` if the text is not a certificate."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:

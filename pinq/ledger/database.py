@@ -111,7 +111,7 @@ class Database(ABC):
         """Connects, and makes tables that are missing, unless it is only read.
 
         Args:
-            create: Make the ledger where there is none.
+            create: Whether a missing ledger is made.
 
         Raises:
             LedgerError: It is not there, is damaged, or cannot be opened.
@@ -246,7 +246,7 @@ class Database(ABC):
         return rows[0] if rows else None
 
     def keep(self, seq: int, payload: str, queries: Mapping[str, int]) -> None:
-        """Keeps a snapshot in the place of the last one, and the charges of queries since."""
+        """Replaces the stored snapshot, and stores the charges of queries since the last one."""
         self.run("DELETE FROM snapshot")
         self.run(f"INSERT INTO snapshot VALUES ({seq}, {self.mark})", (payload,))
         rows = iter(queries.items())
@@ -338,7 +338,8 @@ class SQLite(Database):
 
     Args:
         url: ``sqlite:///FILE``, or ``sqlite://`` for one in memory.
-        read_only: Change nothing, not even beside the file; other processes may write meanwhile.
+        read_only: Whether nothing is changed, not even beside the file; other processes may write
+            meanwhile.
 
     Attributes:
         file: Path of the file; None in memory.

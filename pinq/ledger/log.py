@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An append-only, hash-chained log of events, and the state that follows from it.
 
-Each event's hash covers the one before it, so an edit or a cut in the middle shows. A cut at the
-end, or an older copy in the place of a newer one, shows against a ``Head``.
+Each event's hash covers the one before it, so an edit or a cut in the middle shows. A ``Head``
+reveals a log that was cut at its end or replaced by an older copy.
 
 A transaction first reads the events that other processes appended, so a charge costs O(size of the
 request + new events), never O(ledger). At the end: a copy of a ledger at one moment, for a backup
@@ -136,8 +136,8 @@ class Log:
         """Does work in a transaction of this log, perhaps together with the work of other threads.
 
         The first thread does the work of all threads that wait, readers first, else in their order,
-        and commits once. The other threads find their work done. So many charges cost one commit,
-        and nobody gets a result that is not on the disk.
+        and commits once. The other threads find their work done. So one commit serves many charges,
+        and no result is given before it is on the disk.
         """
         self.database.require_same()
         outcome: Future[T] = Future()

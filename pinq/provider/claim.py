@@ -67,7 +67,7 @@ def _claim_file(served_by: str) -> Path:
 
 
 def _without_file(policy: Policy, named: str | None, create: bool) -> str:
-    """Finds the ledger of data without a file, so without a place beside it for a claim.
+    """Finds the ledger of data that has no file, so no folder for a claim.
 
     For a table of Spark or of a database server the claim is in the state folder, the same for all
     policies of this user.
@@ -142,7 +142,7 @@ def _named_ledger(policy: Policy) -> str | None:
 
 
 def masked(url: str) -> str:
-    """A URL without its password: claims are no place for secrets."""
+    """A URL without its password, because claims must not hold secrets."""
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1@", url)
 
 

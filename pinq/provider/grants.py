@@ -376,7 +376,7 @@ def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = 
 
     Args:
         of: The policy of the ledger.
-        create: Make the ledger if there is none and the source exists.
+        create: Whether a missing ledger is made if the source exists.
         declared_by: The author of the logged change, if a changed, reviewed policy is logged too.
     """
     policy = load_policy(of)

@@ -263,7 +263,7 @@ def confirm(
 
 
 def change(path: str | os.PathLike[str], name: str, value: str, because: str) -> None:
-    """Puts another value in the place of one that needs no review, such as ``cap``, and keeps the reason.
+    """Replaces a value that needs no review, such as ``cap``, and keeps the reason.
 
     Args:
         path: The policy file.
@@ -297,7 +297,7 @@ def leave_out(path: str | os.PathLike[str], column: str) -> None:
 
 
 def replace_policy(file: Path, text: str) -> None:
-    """Writes another text in the place of a policy file's. Raises ``PolicyError`` unless it is a valid one."""
+    """Replaces the text of a policy file. Raises ``PolicyError`` unless it is a valid one."""
     parse_policy(text, file)
     partial = file.with_name(f".{file.name}.partial")
     partial.write_text(text, encoding="utf-8")

@@ -90,8 +90,8 @@ _HEAD = """\
 
 
 HEAD_LIKE = """\
-# Proposed by `pinq init --like`: what holders share is as in their policy, and nothing was read off the rows
-# of this source. `pinq check` shows what the policy does to them. `cap` and `max_rows` are each holder's own.
+# Proposed by `pinq init --like`: what data owners share is as in their policy, and nothing was read off the rows
+# of this source. `pinq check` shows what the policy does to them. `cap` and `max_rows` are each owner's own.
 """
 
 
@@ -288,14 +288,14 @@ def propose_like(
     folder: str | os.PathLike[str] | None = None,
     csv: Dialect | None = None,
 ) -> str:
-    """Proposes another holder's policy for a table, so that their schemas are equal.
+    """Proposes another data owner's policy for a table, so that their schemas are equal.
 
     Columns, bounds, adjacency and privacy unit are the same. Nothing is read off the rows of ``data``;
     only the names of its columns are.
 
     Args:
         data: As in ``propose``.
-        like: The policy that the holders share. Its unreviewed values are unreviewed here too.
+        like: The policy that the data owners share. Its unreviewed values are unreviewed here too.
         dataset: As in ``propose``; by default the name there.
         folder: As in ``propose``.
         csv: The format of this owner's delimited text; by default the usual one.

@@ -150,8 +150,8 @@ class Dataset:
             This very dataset where nothing changed, else another one. This one goes on answering.
 
         Raises:
-            PolicyError, LedgerError: As ``open``. The dataset stays served as it is; at most the ledger knows of a
-                version of the rows that nobody asks.
+            PolicyError, LedgerError: As ``open``. The dataset is served as before; at most the
+                ledger has one more version of the rows, without queries.
         """
         policy.require_reviewed()
         same, source = url_of(ledger_url(policy)) == self.ledger.url, source_facts(policy)
@@ -296,7 +296,7 @@ class Datasets:
         Args:
             paths: Files and folders.
             processes: The number of processes that serve them.
-            required: The files that must open, or there is no start.
+            required: The files without which the server does not start.
 
         Raises:
             PolicyError: None can be opened; a file was named that is no policy or not reviewed; two
@@ -332,7 +332,7 @@ class Datasets:
         return [(path, file) for path in self._paths for file in _files(path)]
 
     def _read(self, paths: Sequence[tuple[Path, Path]]) -> _Read:
-        """Opens what is listed, beside what is served; the arguments of ``_swap``."""
+        """Opens the listed policies beside the served datasets; returns the arguments of ``_swap``."""
         served, places = dict[str, Dataset](), dict[str, Path]()
         drafts, faults, files = list[Path](), dict[Path, PinqError](), [file for _, file in paths]
         for path, file in paths:
@@ -361,7 +361,7 @@ class Datasets:
         return served, places, tuple(drafts), faults
 
     def _renewed(self, policy: Policy, file: Path, files: Sequence[Path], others: Mapping[str, Dataset]) -> Dataset:
-        """Opens a policy file's dataset, beside the one of this name that is served."""
+        """Opens the dataset of a policy file while the old one of its name is served."""
         _require_one_clock(policy, self._processes)
         served = self.served.get(policy.name)
         own = file if served is None else self.files[served.name]

@@ -161,7 +161,7 @@ class AuthThrottle:
     def wrong(self, address: str, hashed: str) -> None:
         """Notes a token that did not open the requested dataset.
 
-        One that was given out is no guess: its holder mistook the dataset, or was revoked.
+        One that was given out is no guess: its analyst mistook the dataset, or was revoked.
         """
         if hashed in self._right or self.is_token(hashed):
             return

@@ -130,7 +130,7 @@ def remembered(work: Work, visit: Visit, body: bytes) -> str:
 
 
 def describe(visit: Visit, _: bytes, revision: int = REVISION) -> str:
-    """Says what a token's holder may know of a dataset.
+    """Says what the analyst of a token may know of a dataset.
 
     Raises ``QueryError`` if a client of an older revision could not read it.
     """
