@@ -144,4 +144,6 @@ def _demo_parties(folder: str, number: int, options: Sequence[str]) -> list[dict
         for party in range(PARTIES)
     ]
     outputs = [process.communicate(timeout=TIMEOUT)[1] for process in running]
+    if any(process.returncode for process in running):
+        raise RuntimeError(f"The demo failed; its version must be that of the mpyc installed:\n{outputs[0]}")
     return [json.loads(output.strip().rpartition("\n")[2]) for output in outputs]
