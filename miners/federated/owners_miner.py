@@ -28,6 +28,8 @@ STRATEGIES = get_args(StrategyName)
 # What a strategy needs of a source beside counts.
 NEEDS: dict[str, Ability | None] = {
     "turns": "choices",
+    "local_rnm": "choices",
+    "single": "choices",
     "noisy_counts": None,
     "secure": "sums",
 }
@@ -202,7 +204,7 @@ class OwnersMiner(Miner):
             fit = cast("OwnersFit", self._checked(source.schema, target)).among(len(source.holders), resume=resume)
             require_given(self)
             total = fit.total
-            needed = NEEDS.get(self.strategy, "choices")
+            needed = NEEDS[self.strategy]
             if needed is not None and needed not in source.abilities:
                 raise QueryError(UNABLE[needed].format(strategy=self.strategy))
             if not resume:  # of a fit that was broken off a part has been paid for

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """DP-TopDown: one tree from several data owners, each behind its own layer and ledger.
 
-``BestFirst`` grows as the paper does: it next splits the leaves with the largest gains.
+``BestFirst`` and ``LocalChoice`` grow as the paper does: they next split the leaves with the largest
+gains.
 
 ``InTurns`` lets one owner alone choose each level's splits, so the owner does not divide its
 epsilon over the other levels. In a noisy choice, a gain of g per row among n rows at loss e is a
@@ -27,41 +28,30 @@ References:
 
 from __future__ import annotations
 
-import heapq
-import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
-from typing import ClassVar, Literal, Self
-
-import numpy as np
+from typing import Literal, Self, get_args
 
 from miners.budget.plan import (
     NOT_GIVEN,
     SMALLEST,
     PlanLine,
-    Recipe,
     Step,
-    StepName,
-    StepQuery,
     lost_votes,
     spread,
     tell,
 )
 from miners.estimator import Classifier, GrownMiner, require_varied, require_word
+from miners.federated.best_first import BestFirst
 from miners.federated.federation import (
     CountSource,
     FederatedParts,
     Federation,
-    OwnerTally,
     SumsNeeded,
-    pooled,
 )
 from miners.federated.growing import (
-    Answer,
     FederatedStrategy,
     GrowthTask,
     HeldNode,
@@ -72,13 +62,12 @@ from miners.federated.growing import (
     gather,
     splitting_functions,
 )
+from miners.federated.local_choice import LocalChoice
 from miners.federated.owners_miner import (
     DISJOINT,
     NEEDS,
-    STRATEGIES,
     OwnersFit,
     OwnersMiner,
-    StrategyName,
     resumes,
 )
 from miners.fitted.node import Split
@@ -87,7 +76,6 @@ from miners.growth.candidates import (
     attribute_names,
     default_depth_note,
     families,
-    impurity_reduction,
     levels_carried,
     require_criterion,
     score_of,
@@ -98,235 +86,10 @@ from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.tree_miner import MAX_DEPTH
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
-from pinq.language.specs import MAX_PARTS, bind
+from pinq.language.specs import MAX_PARTS
 from pinq.public.checks import many, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.schema import Schema
-
-MIN_GAIN = 0.002  # what gains less is not split; Wang et al., sec. 4, say 0.01, with nothing else against noise
-MIN_SHARE = 0.1  # and what has fewer rows than this over max_nodes of all, epsilon / M there
-
-
-@dataclass(frozen=True)
-class FoundSplit:
-    """A split for a node, with the counts of the children that it would have.
-
-    Attributes:
-        split: The split.
-        below: The noisy class counts of each part of the split, by owner.
-        paid: The cost of the search, at each owner that got queries.
-    """
-
-    split: Split
-    below: Sequence[Answer]
-    paid: dict[str, Epsilon]
-
-    def gain(self, task: GrowthTask, criterion: str) -> float:
-        """Returns the reduction of impurity, by the holders that are still there."""
-        table = np.array([pooled(task.source.living(answer)).counts for answer in self.below])
-        return float(impurity_reduction(criterion, table[:, : task.problem.classes]))
-
-
-@dataclass(frozen=True, kw_only=True)
-class BestFirst(FederatedStrategy):
-    """Best-first growth of a tree, by summed histograms of all holders (Wang et al., sec. 3).
-
-    One table for each column serves all of its splitting functions, so each is asked at 1/n of the
-    share for n columns, not at 1/|H|.
-
-    With ``decay`` each level gets half of the one above it (renormalized, privacy.md 5). Below
-    ``depth`` no split is sought.
-
-    Attributes:
-        functions: The splitting functions of each column.
-        decay: Whether each level gets half of the one above, instead of as much.
-        at_once: The number of nodes that are split before splits are sought for their children, together; 1
-            is Algorithm 1 to the letter.
-    """
-
-    functions: Sequence[SplitSet]
-    decay: bool
-    at_once: int
-
-    @property
-    def together(self) -> int:
-        """The number of nodes whose classes one query can count in the widest table."""
-        widest = max(bind(own.base, self.problem.schema).size for own in self.functions)
-        return max(1, MAX_PARTS // (widest * self.problem.cells))
-
-    @cached_property
-    def shares(self) -> tuple[Epsilon, ...]:
-        """The epsilon for a node of each level, from the root down."""
-        if not self.depth:
-            return ()
-        # Three levels that share .7: .4, .2 and .1 with decay.
-        weights = [2 ** (self.depth - 1 - level) if self.decay else 1 for level in range(self.depth)]
-        return spread(self.problem.epsilon - self.leaves, weights)
-
-    def recipe(self) -> Recipe:
-        """Returns the steps along a path, which add up to what the fit costs at each holder."""
-        levels = tuple(self.level_steps(level, share) for level, share in enumerate(self.shares))
-        leaves = self.leaf_step(self.depth, self.problem.epsilon - sum(self.shares, ZERO))
-        return Recipe(self.problem.epsilon, levels, (leaves,))
-
-    def steps(self) -> list[Step]:
-        """Returns the steps of the recipe."""
-        recipe = self.recipe()
-        return [step for steps in (*recipe.levels, recipe.leaf) for step in steps]
-
-    def level_steps(self, level: int, epsilon: Epsilon) -> tuple[Step, ...]:
-        """Returns the tables that each node of a level queries, which cost ``epsilon`` in all."""
-
-        def noise(epsilon: Epsilon) -> tuple[float, str]:
-            return self.count_noise(max(SMALLEST, epsilon // len(self.functions)))
-
-        tables = StepQuery(StepName.TABLES, "noisy_count", "tables of every attribute", noise)
-        return (Step(tables, level, epsilon),)
-
-    def count_epsilon(self, steps: Sequence[Step], holders: int) -> Epsilon:
-        """Returns the smallest loss of a count in the steps of a level, for a number of holders."""
-        (tables,) = steps
-        return tables.epsilon // len(self.functions)
-
-    def find(self, task: GrowthTask, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
-        """Asks for the tables of all columns at once, and takes each node's best split by them."""
-        epsilon = self.count_epsilon(steps, len(task.source.holders))
-        losses = dict.fromkeys(task.source.holders, epsilon)
-        answers = task.count([(nodes.partition(own.base, task.classes), losses) for own in self.functions])
-        # By column, for each node the tables of its parts.
-        tables = [
-            {
-                name: OwnerTally(tally.counts.reshape(len(nodes), -1, self.problem.cells), tally.variance)
-                for name, tally in answer.items()
-            }
-            for answer in answers
-        ]
-        summed = [pooled(task.source.living(table)).counts for table in tables]
-        reductions = [
-            impurity_reduction(self.criterion, own.tables(counts)[..., : self.problem.classes])
-            for own, counts in zip(self.functions, summed, strict=True)
-        ]
-        # The best of all functions: with 10 thresholds and 3 groups, number 11 is function 1 of
-        # column 1.
-        places = [(column, number) for column, own in enumerate(self.functions) for number in range(len(own.splits))]
-        best = [places[number] for number in np.concatenate(reductions, axis=1).argmax(axis=1)]
-        paid = dict.fromkeys(losses, epsilon * len(self.functions))
-        return [
-            FoundSplit(self.functions[column].splits[number], self._below(column, number, tables[column], row), paid)
-            for row, (column, number) in enumerate(best)
-        ]
-
-    def _below(self, column: int, number: int, table: Answer, row: int) -> list[Answer]:
-        """Returns the counts of the children of a split, added up from its column's table."""
-        # Three intervals with 5, 2 and 4 rows: below the second threshold, 1 1 0, are 7 rows, with
-        # the noise of two counts.
-        return [
-            {name: OwnerTally(part @ tally.counts[row], tally.variance * part.sum()) for name, tally in table.items()}
-            for part in self.functions[column].merges[number]
-        ]
-
-    def grow(self, task: GrowthTask) -> list[HeldNode]:
-        """Grows a tree; the root first, each node before its children."""
-        growth = _Growth(task, self)
-        growth.seek(growth.nodes)
-        splits = 0
-        while growth.queue and splits < self.max_nodes:
-            most = min(self.at_once, self.max_nodes - splits, len(growth.queue))
-            batch = [heapq.heappop(growth.queue)[1] for _ in range(most)]
-            splits += len(batch)
-            children = growth.split(batch)
-            if splits < self.max_nodes:  # no query after the last split
-                growth.seek(children)
-        # Counts of nodes that are not split after all have been paid for.
-        for number, proposal in growth.proposals.items():
-            below = {name: pooled([answer[name] for answer in proposal.below]) for name in proposal.below[0]}
-            growth.nodes[number].answers.append(below)
-        ask_leaves(task, [node for node in growth.nodes if node.split is None])
-        return growth.nodes
-
-
-class _Growth:
-    """A tree while it grows.
-
-    Attributes:
-        nodes: All nodes, the root first.
-        proposals: The splits found for nodes that are not split yet, by the nodes' numbers.
-        queue: The proposals that gain enough, as a heap: the negative gain in rows, and the number.
-    """
-
-    def __init__(self, task: GrowthTask, strategy: BestFirst) -> None:
-        self.task, self.strategy, self.recipe = task, strategy, strategy.recipe()
-        self.nodes = [HeldNode(parts=task.source.parts())]
-        self.proposals: dict[int, FoundSplit] = {}
-        self.queue: list[tuple[float, int]] = []
-
-    def split(self, numbers: Sequence[int]) -> list[HeldNode]:
-        """Splits nodes as found; returns their children, with what is known of them."""
-        parents = [self.nodes[number] for number in numbers]
-        proposals = {parent: self.proposals.pop(number) for parent, number in zip(parents, numbers, strict=True)}
-        splits = [proposals[parent].split for parent in parents]
-        children = branch(self.task.problem.schema, self.nodes, parents, splits)
-        for parent in parents:
-            for child, answer in zip(parent.children, proposals[parent].below, strict=True):
-                self.nodes[child].answers.append(answer)
-        return children
-
-    def seek(self, nodes: Sequence[HeldNode]) -> None:
-        """Seeks splits for the newest nodes that are large enough, those of one level together.
-
-        Queues those that gain enough.
-        """
-        # The newest nodes stand at the end of all: of 7 nodes the last 2 have the numbers 5 and 6.
-        number_of = dict(zip(nodes, range(len(self.nodes) - len(nodes), len(self.nodes)), strict=True))
-        by_level: dict[int, list[HeldNode]] = defaultdict(list)
-        for node in nodes:
-            if self._is_large_enough(node):
-                by_level[node.level].append(node)
-        for level, alike in sorted(by_level.items()):
-            for start in range(0, len(alike), self.strategy.together):
-                parts, ordered = gather(alike[start : start + self.strategy.together])
-                splits = self.strategy.find(self.task, parts, self.recipe.levels[level])
-                for node, proposal in zip(ordered, splits, strict=True):
-                    self._queue(number_of[node], node, proposal)
-
-    def _queue(self, number: int, node: HeldNode, proposal: FoundSplit) -> None:
-        for name, paid in proposal.paid.items():
-            node.pay(name, paid)
-        self.proposals[number] = proposal
-        # A gain of .1 in 500 rows is split before one of .3 in 100: 50 before 30.
-        gain = proposal.gain(self.task, self.strategy.criterion)
-        if gain > MIN_GAIN:
-            heapq.heappush(self.queue, (-gain * self._rows(node), number))
-
-    def _rows(self, node: HeldNode) -> float:
-        """Returns the estimated rows of a node.
-
-        The root, of which nothing is known yet, has all that there can be.
-        """
-        if not node.answers:
-            return float(self.task.problem.schema.max_rows)
-        node.pool(self.task.source)
-        return max(0.0, node.rows)
-
-    def _is_large_enough(self, node: HeldNode) -> bool:
-        """Returns whether a split can be of use: noise must not drown the counts below the node.
-
-        Nor must the node be a trifle of the whole.
-        """
-        source = self.task.source
-        if node.level >= self.recipe.depth:
-            return False
-        epsilon = self.strategy.count_epsilon(self.recipe.levels[node.level], len(source.holders))
-        if not epsilon:
-            return False
-        if not node.answers:
-            return True
-        # Two holders with a variance of 32 for each count, two classes: the four counts of a split
-        # in two deviate by sqrt(64 * 4) = 16 rows together, and a smaller node is left alone.
-        variance = sum(source.variance(name, epsilon) for name in source.holders)
-        noise = math.sqrt(variance * 2 * self.task.problem.classes)
-        whole = sum(self._rows(self.nodes[child]) for child in self.nodes[0].children)
-        return self._rows(node) >= max(noise, MIN_SHARE / self.strategy.max_nodes * whole)
 
 
 @dataclass(frozen=True)
@@ -350,9 +113,11 @@ class InTurns(FederatedStrategy):
 
     Attributes:
         candidates: The candidates for the split of each node.
+        decay: Whether each of an owner's levels gets half of the one before, instead of as much.
     """
 
     candidates: Sequence[SplitCandidate]
+    decay: bool = False
 
     def steps(self) -> list[Step]:
         """Returns the queries to holders of equal size."""
@@ -413,8 +178,8 @@ class InTurns(FederatedStrategy):
         return self.problem.epsilon // 50 if self.depth and self.holders > 1 else ZERO
 
     def _spread(self, epsilon: Epsilon, levels: int) -> Sequence[Epsilon]:
-        """Spreads a holder's loss over its own levels."""
-        return spread(epsilon, [1] * levels)
+        """Spreads a holder's loss over its own levels; with ``decay`` each gets half of the one before."""
+        return spread(epsilon, [2 ** (levels - 1 - level) if self.decay else 1 for level in range(levels)])
 
     def _left(self, task: GrowthTask, node: HeldNode) -> dict[str, Epsilon]:
         """Returns what each holder that is still there has left for choices, below a node."""
@@ -466,9 +231,9 @@ MAX_NODES = 2**16
 WIDEST = 3  # parts that a split in two makes at most, missing numbers being a part of their own
 CERTAINTY = 0.25
 MAX_DECAYS = 6  # halved more often, a share is too thin to be of use
-_PAPER = "which is now a reproduction of the paper in benchmarks/papers/topdown/paper.py"
-MOVED = dict.fromkeys(("single", "local_rnm", "decay"), _PAPER)
-INSTEAD = {"strategy": "'turns', 'noisy_counts' or 'secure'", "budget": "'uniform' or None"}
+
+TreeStrategyName = Literal["turns", "noisy_counts", "secure", "local_rnm", "single"]
+BudgetName = Literal["uniform", "decay"]
 
 
 @dataclass(frozen=True)
@@ -487,6 +252,8 @@ class OwnersTreeFit(OwnersFit):
 
     def among(self, holders: int, *, resume: bool = False) -> Self:
         """Returns the fit for a number of holders."""
+        if self.miner.strategy == "single" and holders > 1:
+            raise QueryError(f"strategy 'single' learns from one holder, and there are {holders}.")
         return replace(self, strategy=replace(self.strategy, holders=holders), resume=resume)
 
     def rehearse(self, handle: PrivateQueryable) -> None:
@@ -582,14 +349,16 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
             of a level, in turns, and all owners count the leaves. The other strategies grow
             best-first, as in the paper: ``"noisy_counts"`` queries histograms of all splitting
             functions from all owners; ``"secure"`` does so with one noise for all, with a
-            ``pinq_secure.SecureFederation``, whose parties add up under secret sharing.
+            ``pinq_secure.SecureFederation``, whose parties add up under secret sharing;
+            ``"local_rnm"`` lets each owner propose a split for a node, and histograms from all
+            decide among the proposals; ``"single"`` is the same with one owner.
         criterion: ``"gini"``, ``"entropy"`` or ``"max"`` (correctly classified rows).
         max_nodes: The largest number of nodes that are split.
         leaf_fraction: The smallest fraction of ``epsilon`` for the leaves' classes, above 0 and
             below 1. None for a sixth ("turns") or a quarter; the paper has a half.
-        budget: ``"uniform"`` gives every depth the same epsilon. None does so, too, except if
-            growth is best-first and at most six levels deep: then each depth gets half of the one
-            above.
+        budget: ``"uniform"`` gives every depth the same epsilon; ``"decay"`` gives each depth half
+            of the one above. None is ``"decay"`` if growth is best-first and at most six levels
+            deep, else ``"uniform"``.
         max_depth: The largest number of splits on a path, 0 to 60. None for a number that follows
             from public facts.
         attributes: The columns to split by. None for all but the target.
@@ -651,14 +420,12 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
     _former = "DPTopDown"
     _noted_as = "card"
     _made = "Tree"
-    _plan_kind: ClassVar[type[OwnersTreeFit]] = OwnersTreeFit
-    _kept: ClassVar[tuple[str, ...]] = ()  # words of ``MOVED`` that a reproduction takes
     epsilon: EpsilonLike = NOT_GIVEN
-    strategy: StrategyName = "turns"
+    strategy: TreeStrategyName = "turns"
     criterion: str = "gini"
     max_nodes: int = 512
     leaf_fraction: EpsilonLike | None = None
-    budget: Literal["uniform"] | None = None
+    budget: BudgetName | None = None
     max_depth: int | None = None
     attributes: Sequence[str] | None = None
     splits: SplitsByColumn | None = None
@@ -696,16 +463,13 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
 
     def _checked(self, schema: Schema, target: str) -> OwnersTreeFit:
         problem = self._problem(schema, target)
-        return self._plan_kind(self, self._turns(problem) if self.strategy == "turns" else self._best_first(problem))
+        return OwnersTreeFit(self, self._turns(problem) if self.strategy == "turns" else self._best_first(problem))
 
     def _problem(self, schema: Schema, target: str) -> Problem:
         """Returns what is to be learned, the parameters checked."""
-        for name, value in (("strategy", self.strategy), ("budget", self.budget)):
-            if value in MOVED and value not in self._kept:
-                raise QueryError(f"is {value!r}, {MOVED[value]}", parameter=name, allowed=INSTEAD[name])
-        require_word("strategy", self.strategy, (*STRATEGIES, *self._kept))
+        require_word("strategy", self.strategy, get_args(TreeStrategyName))
         resumes(self.resume, False, keeps=self.strategy != "secure")
-        require_word("budget", self.budget, ("uniform", None, *self._kept))
+        require_word("budget", self.budget, (*get_args(BudgetName), None))
         require_criterion(self.criterion, CRITERION)
         whole_number("max_nodes", self.max_nodes, 1, MAX_NODES)
         whole_number("at_once", self.at_once, 1, MAX_NODES)
@@ -734,6 +498,7 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
             max_nodes=nodes,
             leaves=self._leaves(problem.epsilon, Fraction(1, LEAF_SHARE)),
             candidates=candidates,
+            decay=self.budget == "decay",
         )
 
     def _best_first(self, problem: Problem) -> BestFirst:
@@ -741,14 +506,15 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
         depth = self._depth(problem, names)
         if self.max_depth is None:
             depth = max(2, depth)
-        return BestFirst(
+        growth = LocalChoice if self.strategy in ("local_rnm", "single") else BestFirst
+        return growth(
             problem=problem,
             attributes=names,
             criterion=CRITERION[self.criterion],
             depth=depth,
             max_nodes=min(self.max_nodes, self._most(problem)),
             leaves=self._leaves(problem.epsilon, Fraction(1, 4)),
-            decay=depth <= MAX_DECAYS and self.budget is None,
+            decay=self.budget == "decay" or (self.budget is None and depth <= MAX_DECAYS),
             functions=self._functions(problem),
             at_once=self.at_once,
         )

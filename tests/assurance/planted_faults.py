@@ -481,7 +481,7 @@ FAULTS = (
     ),
     Fault(
         "lower levels of a federated tree get more than upper ones",
-        "miners/federated/topdown.py",
+        "miners/federated/best_first.py",
         "weights = [2 ** (self.depth - 1 - level) if self.decay else 1",
         "weights = [2**level if self.decay else 1",
         (TOPDOWN,),

@@ -22,7 +22,7 @@ from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.support.requests.handles import simulated
 
-STRATEGIES = ("turns", "noisy_counts")
+STRATEGIES = ("turns", "noisy_counts", "local_rnm")
 WEAK = Fraction(7, 10)
 FITS = 4
 

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.harness.datasets import load
-from benchmarks.papers.topdown.paper import PaperTopDown
-from miners import Federation
+from miners import FederatedTopDown, Federation
 from miners.fitted.tree import Tree
 from pinq.provider.dummy_rows import simulate
 from pinq.public.schema import Categorical, Schema
@@ -63,7 +62,7 @@ def topdown(strategy: Any) -> Fit:
 
 def _topdown(strategy: Any, tables: Sequence[pd.DataFrame], target: str, schema: Schema, epsilon: str) -> Tree:
     with Federation([simulate(schema, data=table, epsilon=UNLIMITED_EPSILON) for table in tables]) as federation:
-        return PaperTopDown(epsilon=epsilon, strategy=strategy).fit(federation, target).tree_
+        return FederatedTopDown(epsilon=epsilon, strategy=strategy).fit(federation, target).tree_
 
 
 def exact(depth: int) -> Fit:

@@ -14,8 +14,7 @@ import pandas as pd
 from benchmarks.harness.datasets import load
 from benchmarks.harness.learners import Learner, Rows, private
 from benchmarks.harness.measure import Experiment
-from benchmarks.papers.topdown.paper import PaperTopDown
-from miners import DiffPC45, Federation
+from miners import DiffPC45, FederatedTopDown, Federation
 from pinq.provider.dummy_rows import simulate
 from pinq.public.schema import Schema
 from pinq_secure import SecureFederation
@@ -126,7 +125,7 @@ def _shape(learner: partial[float], rows: Rows, epsilon: float) -> dict[str, flo
 
 
 def _paper(strategy: str, **params: object) -> Learner:
-    return private(PaperTopDown, strategy=strategy, **params)
+    return private(FederatedTopDown, strategy=strategy, **params)
 
 
 def _strategies() -> dict[str, Learner]:
@@ -164,7 +163,7 @@ class _Share:
     alpha: float
 
     def __call__(self, rows: Rows, fraction: float) -> float:
-        miner = PaperTopDown(epsilon=self.alpha, strategy=self.strategy, budget=self.budget, leaf_fraction=fraction)
+        miner = FederatedTopDown(epsilon=self.alpha, strategy=self.strategy, budget=self.budget, leaf_fraction=fraction)
         return miner.fit(rows.handle, rows.target).score(rows.test)
 
 

@@ -22,9 +22,8 @@ import pandas as pd
 import pinq
 from benchmarks.harness.publish import RESULTS, ROOT
 from benchmarks.papers.topdown.experiments import HOLDERS
-from benchmarks.papers.topdown.paper import PaperTopDown
 from benchmarks.speed.server import certify, running
-from miners import Federation
+from miners import FederatedTopDown, Federation
 from pinq.provider.grants import grant
 from tests.support.processes.ports import free_port
 
@@ -88,7 +87,7 @@ def fit(folder: Path, port: int, tokens: list[str], params: dict[str, Any]) -> d
     before = [(relay.up, relay.down) for relay in relays]
     with Federation(handles) as federation:
         began = time.perf_counter()
-        card = PaperTopDown(**params).fit(federation, "income").card_
+        card = FederatedTopDown(**params).fit(federation, "income").card_
         seconds = time.perf_counter() - began
     sent = [(relay.up - up, relay.down - down) for relay, (up, down) in zip(relays, before, strict=True)]
     return {

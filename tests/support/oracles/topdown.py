@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from miners.federated.topdown import MIN_GAIN, MIN_SHARE
+from miners.federated.best_first import MIN_GAIN, MIN_SHARE
 from pinq.language.specs import Cuts, Groups
 
 __all__ = ["PlainNode", "impurity", "plain_topdown"]

@@ -13,7 +13,7 @@ from miners import Federation
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.support.requests.handles import simulated
 
-STRATEGIES: tuple[Any, ...] = ("turns", "noisy_counts")
+STRATEGIES: tuple[Any, ...] = ("turns", "noisy_counts", "local_rnm")
 SCHEMA = Schema(
     columns={
         "x": Numeric(lower=0, upper=99, integer=True),

@@ -178,10 +178,7 @@ def test_shares_add_up(decay: bool) -> None:
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({"strategy": "secured"}, "must be one of 'turns', 'noisy_counts', 'secure'"),
-        ({"strategy": "single"}, "now a reproduction of the paper in benchmarks/papers"),
-        ({"strategy": "local_rnm"}, "must be 'turns', 'noisy_counts' or 'secure'"),
-        ({"budget": "decay"}, "now a reproduction of the paper in benchmarks/papers"),
+        ({"strategy": "secured"}, "must be one of 'turns', 'noisy_counts', 'secure', 'local_rnm', 'single'"),
         ({"criterion": "gain_ratio"}, "'entropy', 'gini', 'max'"),
         ({"budget": "uniforms"}, "did you mean 'uniform'"),
         ({"leaf_fraction": 1}, "above 0 and below 1"),

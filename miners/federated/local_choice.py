@@ -1,80 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Wang, Dick & Balcan 2020 propose beside ``FederatedTopDown``: LocalRNM, SingleMachine, decaying levels in turns.
+"""Best-first growth in which each data owner proposes a split, and histograms of all owners decide.
 
-They are measured against ``FederatedTopDown``'s own strategies, which are above them; each costs what its
-plan says, as every fit does.
+It is LocalRNM of the paper; with one owner, SingleMachine.
+
+Privacy:
+    Claim: the search for a node's split costs an owner the level's share at most. Why: half of the
+    share goes into the owner's choice, an exponential mechanism over public candidates; the other
+    half is divided by the number of proposals for the node, and each proposal's histogram costs
+    one such part. Fewer proposals never cost more. Held by:
+    tests/unit/federated/test_topdown_bill.py, tests/unit/federated/test_local_choice.py.
+
+References:
+    Wang, Dick & Balcan 2020, LocalRNM and SingleMachine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
 
-from miners import FederatedTopDown
-from miners.budget.plan import SMALLEST, Step, StepName, StepQuery, spread
+from miners.budget.plan import SMALLEST, Step, StepName, StepQuery
+from miners.federated.best_first import BestFirst, FoundSplit
 from miners.federated.federation import FederatedParts, OwnerTally
 from miners.federated.growing import Answer, GrowthTask
-from miners.federated.topdown import MAX_DECAYS, MOVED, BestFirst, FoundSplit, InTurns, OwnersTreeFit
 from miners.fitted.node import Split
 from miners.growth.candidates import score_of
-from miners.growth.frontier import Problem
-from pinq.errors import QueryError
 from pinq.language.specs import bind
 from pinq.public.checks import many
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
-
-__all__ = ["PaperTopDown"]
-
-
-class PaperFit(OwnersTreeFit):
-    """The fit of a tree; strategy 'single' has one holder."""
-
-    def among(self, holders: int, *, resume: bool = False) -> Self:
-        """Returns the fit for a number of holders."""
-        if str(self.miner.strategy) == "single" and holders > 1:
-            raise QueryError(f"strategy 'single' learns from one holder, and there are {holders}.")
-        return super().among(holders, resume=resume)
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class PaperTopDown(FederatedTopDown):
-    """``FederatedTopDown`` with the paper's strategies too.
-
-    ``strategy="local_rnm"``: each holder proposes a split for a node, and histograms from all
-    decide among the proposals; ``"single"``: the same of one holder. ``budget="decay"``: each level
-    gets half of the one above, whatever the strategy and the depth.
-    """
-
-    strategy: Any = "turns"
-    budget: Any = None
-    _kept: ClassVar[tuple[str, ...]] = tuple(MOVED)
-    _plan_kind = PaperFit
-
-    def _best_first(self, problem: Problem) -> BestFirst:
-        growth = super()._best_first(problem)
-        decay = self.budget == "decay" if self.budget else growth.depth <= MAX_DECAYS
-        kind = LocalChoice if self.strategy in MOVED else BestFirst
-        return kind(**_values_of(growth) | {"decay": decay})
-
-    def _turns(self, problem: Problem) -> InTurns:
-        growth = super()._turns(problem)
-        if self.budget != "decay":
-            return growth
-        return DecayingTurns(**_values_of(growth))
-
-
-def _values_of(growth: BestFirst | InTurns) -> dict[str, Any]:
-    """Returns the attributes of a strategy, for another kind of it."""
-    return {field.name: getattr(growth, field.name) for field in fields(growth)}
-
-
-class DecayingTurns(InTurns):
-    """Levels in turns, of which each of a holder's gets half of the one before."""
-
-    def _spread(self, epsilon: Epsilon, levels: int) -> Sequence[Epsilon]:
-        return spread(epsilon, [2 ** (levels - 1 - own) for own in range(levels)])
 
 
 class LocalChoice(BestFirst):
