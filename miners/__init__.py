@@ -11,58 +11,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from miners.budget.plan import FitWarning
-    from miners.distances.dilca import DPDilca
-    from miners.federated.federation import Federation
-    from miners.federated.scorecard import FederatedScorecard, FederatedScorecardRegressor
-    from miners.federated.topdown import FederatedTopDown
-    from miners.fitted.route import UndeclaredValueWarning
-    from miners.fitted.tree import Forest, Tree
-    from miners.linear.components import PCA
-    from miners.linear.discriminant import LinearDiscriminant, QuadraticDiscriminant
-    from miners.linear.regression import LinearRegression
-    from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
-    from miners.synthesizer.synthesizer import Synthesizer
-    from miners.trees.diffp_c45 import DiffPC45
-    from miners.trees.diprime import (
-        DiPriMeForestClassifier,
-        DiPriMeForestRegressor,
-        DiPriMeTreeClassifier,
-        DiPriMeTreeRegressor,
+    from miners.budget.plan import FitWarning as FitWarning
+    from miners.distances.dilca import DPDilca as DPDilca
+    from miners.federated.federation import Federation as Federation
+    from miners.federated.scorecard import (
+        FederatedScorecard as FederatedScorecard,
+        FederatedScorecardRegressor as FederatedScorecardRegressor,
     )
-    from miners.trees.id3 import DiffPID3, SuLQID3
-    from miners.tuning.public_rows import PublicRows
-    from miners.tuning.recommendation import recommend
-    from miners.tuning.suggestion import suggest
-
-__all__ = [
-    "PCA",
-    "DPDilca",
-    "DiPriMeForestClassifier",
-    "DiPriMeForestRegressor",
-    "DiPriMeTreeClassifier",
-    "DiPriMeTreeRegressor",
-    "DiffPC45",
-    "DiffPID3",
-    "FederatedScorecard",
-    "FederatedScorecardRegressor",
-    "FederatedTopDown",
-    "Federation",
-    "FitWarning",
-    "Forest",
-    "LinearDiscriminant",
-    "LinearRegression",
-    "PublicRows",
-    "QuadraticDiscriminant",
-    "Scorecard",
-    "ScorecardRegressor",
-    "SuLQID3",
-    "Synthesizer",
-    "Tree",
-    "UndeclaredValueWarning",
-    "recommend",
-    "suggest",
-]
+    from miners.federated.topdown import FederatedTopDown as FederatedTopDown
+    from miners.fitted.route import UndeclaredValueWarning as UndeclaredValueWarning
+    from miners.fitted.tree import Forest as Forest, Tree as Tree
+    from miners.linear.components import PCA as PCA
+    from miners.linear.discriminant import (
+        LinearDiscriminant as LinearDiscriminant,
+        QuadraticDiscriminant as QuadraticDiscriminant,
+    )
+    from miners.linear.regression import LinearRegression as LinearRegression
+    from miners.scorecards.scorecard import Scorecard as Scorecard, ScorecardRegressor as ScorecardRegressor
+    from miners.synthesizer.synthesizer import Synthesizer as Synthesizer
+    from miners.trees.diffp_c45 import DiffPC45 as DiffPC45
+    from miners.trees.diprime import (
+        DiPriMeForestClassifier as DiPriMeForestClassifier,
+        DiPriMeForestRegressor as DiPriMeForestRegressor,
+        DiPriMeTreeClassifier as DiPriMeTreeClassifier,
+        DiPriMeTreeRegressor as DiPriMeTreeRegressor,
+    )
+    from miners.trees.id3 import DiffPID3 as DiffPID3, SuLQID3 as SuLQID3
+    from miners.tuning.public_rows import PublicRows as PublicRows
+    from miners.tuning.recommendation import recommend as recommend
+    from miners.tuning.suggestion import suggest as suggest
 
 _HOMES = {
     "DPDilca": "miners.distances.dilca",
@@ -92,6 +69,7 @@ _HOMES = {
     "recommend": "miners.tuning.recommendation",
     "suggest": "miners.tuning.suggestion",
 }
+__all__ = sorted(_HOMES)
 
 
 # Names of earlier states, which are still read and imported.
@@ -115,4 +93,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return list(__all__)
+    return [*__all__]

@@ -8,6 +8,8 @@ import re
 import shlex
 import shutil
 import tomllib
+import warnings
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from typer.testing import CliRunner
 
 import miners.tables
 import pinq
+from miners import FitWarning
 from pinq import errors
 from pinq.analyst.lessons import LESSONS
 from pinq.cli.main import app
@@ -26,6 +29,7 @@ from pinq.engine.sources import source_path
 from pinq.language.wire import STATUSES
 from pinq.policy.policy import DatabaseTable, Dialect, Policy
 from pinq.provider.opening import open_ledger
+from pinq.provider.testing import first_difference
 from pinq.public.columns import Lookup
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Categorical, Date, DateTime, Numeric, PrivacyUnit
@@ -147,6 +151,31 @@ def test_the_page_on_scorecards_runs(project: Path, capsys: pytest.CaptureFixtur
     first, last = re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL)
     assert first.splitlines()[1] in printed
     assert all(line in printed for line in last.splitlines())
+
+
+def test_the_page_on_new_miners_has_a_whole_one(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One file: it has what every miner has, and sees answers only."""
+    page, names = (ROOT / "docs" / "new-miner.md").read_text(encoding="utf-8"), dict[str, Any]()
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(compile(block, "new-miner.md", "exec"), names)
+    miner, rows = names["miner"], names["rows"]
+    assert miner.plan(miner.schema_, "income").total == miner.cost_ == Fraction(1, 2)
+    assert miner.score(rows) > 0.78
+    assert type(miner).from_json(miner.to_json()).tree_ == miner.tree_
+    assert len(miner.certificate().requests) == 2
+    assert "## Plan" in miner.card().to_markdown()
+    assert "cost 0.5" in miner._repr_html_()
+    assert "OneRule for `income`" in capsys.readouterr().out
+    with pytest.raises(pinq.BudgetExceeded, match=r"OneRule\.fit needs"):
+        names["OneRule"](epsilon=2).fit(names["handle"], "income")
+    with pytest.raises(pinq.QueryError, match="`epsilon` is not given"):
+        names["OneRule"]().fit(names["handle"], "income")
+    here, there = (pinq.simulate("policies/adult.yaml", rows=number, epsilon=1, seed=number) for number in (50, 900))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        assert not first_difference(
+            lambda handle: names["OneRule"](epsilon=1).fit(handle, "income").to_json(), here, there
+        )
 
 
 def test_the_page_on_linear_models_runs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

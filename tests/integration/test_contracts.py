@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -59,6 +60,17 @@ def test_every_public_name_exists(package: Any) -> None:
     for name in package.__all__:
         assert getattr(package, name) is not None
     assert set(package.__all__) <= set(dir(package))
+
+
+def test_a_public_miner_stands_in_two_lists() -> None:
+    """Both name the same: the imports for types, and the homes from which names are imported when they are used."""
+    tree = ast.parse(inspect.getsource(miners))
+    (typed,) = (node for node in tree.body if isinstance(node, ast.If))
+    imported = {
+        alias.name: node.module for node in typed.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert imported == miners._HOMES
+    assert miners.__all__ == sorted(imported)
 
 
 @pytest.mark.parametrize("name", MODULES)
