@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 import pinq
@@ -33,6 +32,7 @@ from miners import (
     DiffPID3,
     DiPriMeTreeClassifier,
     DiPriMeTreeRegressor,
+    LinearDiscriminant,
     Scorecard,
     ScorecardRegressor,
     recommend,
@@ -50,6 +50,7 @@ CLASSES: Mapping[str, Make] = {
     "DiPriMeTreeClassifier": DiPriMeTreeClassifier,
     "DiffPID3": DiffPID3,
     "DPDecisionForest": DPDecisionForest,
+    "LinearDiscriminant": LinearDiscriminant,
     "naive Bayes": NaiveBayes,
     "most frequent class": Majority,
 }
@@ -124,7 +125,7 @@ def write(experiments: Sequence[ProblemStudy], cells: pd.DataFrame, folder: Path
     """Writes ``figures.csv`` and its section of the page."""
     reached = means(cells, folder / "figures.csv")
     reached.to_csv(folder / "figures.csv", index=False, float_format="%.5g", lineterminator="\n")
-    sections = ["## Which miner is best where", ABOUT, _regrets(reached)]
+    sections = ["## Which miner is best where", ABOUT]
     for title, problems in (("Tables of the rule", TUNED), ("Seen", SEEN), ("Held out", HELD_OUT)):
         there = [problem for problem in problems if problem.key in set(reached["figure"])]
         sections += [f"### {title}"]
@@ -132,31 +133,6 @@ def write(experiments: Sequence[ProblemStudy], cells: pd.DataFrame, folder: Path
             kind = [problem for problem in there if problem.is_numeric == is_numeric]
             sections += _tables(kind, list(learners), reached) if kind else []
     replace_section(folder / "README.md", "figures", "\n\n".join(sections), heading="Which miner")
-
-
-def _regrets(reached: pd.DataFrame) -> str:
-    """Returns how far fixed rules stay below the best of ours: the mean and the worst over tables."""
-    judged = reached[reached["measure"].isin(["accuracy", "r2"]) & reached["algorithm"].isin(OURS)]
-    figures: dict[tuple[str, float], dict[str, float]] = {}
-    for key, x, name, mean in judged[["figure", "x", "algorithm", "mean"]].itertuples(index=False):
-        figures.setdefault((key, x), {})[name] = mean
-    rules: dict[str, Callable[[Problem, float], str]] = {
-        "recommend": recommended,
-        "a scorecard": lambda problem, epsilon: "ScorecardRegressor" if problem.is_numeric else "Scorecard",
-        "a tree": lambda problem, epsilon: "DiPriMeTreeRegressor" if problem.is_numeric else "DiffPC45",
-    }
-    lines = []
-    for title, problems in (("of the rule", TUNED), ("held out", (*SEEN, *HELD_OUT))):
-        for epsilon in EPSILONS:
-            there = [problem for problem in problems if (problem.key, epsilon) in figures]
-            texts = []
-            for rule in rules.values():
-                reached_by = [(figures[problem.key, epsilon], rule(problem, epsilon)) for problem in there]
-                missed = [max(own.values()) - own[name] for own, name in reached_by if name in own]
-                texts.append(f"{np.mean(missed):.3f} / {max(missed):.3f}" if missed else "")
-            lines.append([title, f"{epsilon:g}", *texts, len(there)])
-    about = "Missed by, mean / worst over tables (at .5 of a scorecard and a tree alone):"
-    return f"{about}\n\n" + markdown(["tables", "epsilon", *rules, "tables"], lines)
 
 
 def _tables(problems: Sequence[Problem], learners: Sequence[str], reached: pd.DataFrame) -> list[str]:
@@ -191,9 +167,9 @@ def _line(
     reached = {name: values.get((problem.key, x, name), float("nan")) for name in learners}
     name = recommended(problem, x)
     texts = [f"**{reached[other]:.3f}**" if other == name else f"{reached[other]:.3f}" for other in learners]
-    texts = ["" if text == "nan" else text for text in texts]  # not measured
-    missed = max(value for other, value in reached.items() if other in OURS) - reached[name]
-    return [problem.key, f"{x:g}", *texts, *([f"{missed:.3f}"] if is_judged else [])]
+    texts = ["" if "nan" in text else text for text in texts]  # not measured
+    ours = [value for other, value in reached.items() if other in OURS and value == value]
+    return [problem.key, f"{x:g}", *texts, *([f"{max(ours) - reached[name]:.3f}"] if is_judged else [])]
 
 
 STUDY = Study(

@@ -26,7 +26,6 @@ STEP = 1000  # what an average step weighs
 # Later steps have less to find, so they get more: their sums by this factor, their choices by that.
 SUMS_GROW, CHOICES_GROW = 1.1, 1.2
 LEFT = 5.0  # a step finds one part in so many of the rows, over its number; six tables, docs/defaults.md
-HOPELESS_EACH = 25.0  # rows times epsilon for each class below which tables cannot be told from noise
 TABLES_KNOW, TABLES_OF_FEW_KNOW = 3, 8  # steps that tables of all attributes replace, and of few attributes
 FEW_ATTRIBUTES = 6  # few enough that they seldom repeat each other
 # What tables of all attributes weigh for each unit of all steps: seven tenths; for two classes a half.
@@ -201,7 +200,8 @@ def tables_for_two(size: float, attributes: int) -> float:
         size: ``rows_epsilon``.
         attributes: Their number.
     """
-    return TABLES_FOR_TWO if 1 < attributes <= FEW_ATTRIBUTES and tables_pay(size, 2) else 0.0
+    few = 1 < attributes <= FEW_ATTRIBUTES
+    return TABLES_FOR_TWO if few and tables_pay(size, 2, attributes, TABLES_FOR_TWO) else 0.0
 
 
 def steps_after_tables(size: float, classes: int, attributes: int) -> int:
@@ -226,9 +226,19 @@ def repeated(attributes: int) -> float:
     return min(1.0, (FEW_ATTRIBUTES / attributes) ** 0.5)
 
 
-def tables_pay(size: float, classes: int) -> bool:
-    """Returns whether tables of classes can be told from noise."""
-    return size >= HOPELESS_EACH * classes
+def tables_pay(size: float, classes: int, attributes: int, weight: float) -> bool:
+    """Returns whether a class has more rows than the noise in a count of its tables is wide, on average.
+
+    Below that a few chosen attributes say more than the tables of all, which share what tables cost.
+
+    Args:
+        size: ``rows_epsilon``.
+        classes: The classes of the target.
+        attributes: Their number.
+        weight: The weight of all tables together, for each unit of all steps.
+    """
+    # Of 330 rows of six classes, each has 55; at epsilon .5 counts in tables of 34 attributes have noise of 98 rows.
+    return size * weight / (1 + weight) >= classes * attributes
 
 
 def _growing(mean: float, factor: float, count: int) -> list[int]:

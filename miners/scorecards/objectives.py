@@ -514,7 +514,9 @@ class ManyClasses(_Classes):
     """
 
     def steps(self, epsilon: Epsilon, cells: Sequence[int]) -> int:
-        """Returns how many steps pay after tables, whatever their cells."""
+        """Returns how many steps pay after tables, whatever their cells; without tables as of so many more cells."""
+        if not self.table_weight(epsilon, len(cells)):
+            return super().steps(epsilon, [self.column.cells * size for size in cells])
         return steps_after_tables(rows_epsilon(self.schema, epsilon), self.column.cells, len(cells))
 
     def choice(self, cells: Sequence[int]) -> float:
@@ -523,7 +525,8 @@ class ManyClasses(_Classes):
 
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
         """Returns what tables weigh; 0 where they cannot be told from noise."""
-        return TABLES if tables_pay(rows_epsilon(self.schema, epsilon), self.column.cells) else 0.0
+        size = rows_epsilon(self.schema, epsilon)
+        return TABLES if tables_pay(size, self.column.cells, attributes, TABLES) else 0.0
 
     def grid(self, epsilon: Epsilon, attributes: int) -> Grid:
         """Returns a coarse grid."""

@@ -62,6 +62,12 @@ class CardFit(FitPlan[Any]):
         """The candidates of each step."""
         return (*self.specs, *self.pairs)
 
+    @property
+    def steps_with_pairs(self) -> int:
+        """The number of steps that pay among attributes and pairs: a choice among more errs more, in more cells."""
+        cells = [self._size(spec) for spec in self.offered]
+        return min(len(self.shares.steps), self.objective.steps(self.shares.total, cells))
+
     def rehearse(self, handle: PrivateQueryable) -> None:
         """Previews the heaviest questions: the last ones, with the largest card there can be.
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``recommend`` says which miner to take for a table, by public facts alone.
 
-Its rule follows from measurements on eleven public tables (docs/which-miner.md): the types of the
-columns, and the number of rows times epsilon for each class, decide.
+Its rule is derived in docs/defaults.md: the types of the columns, the number of classes, and the number
+of rows times epsilon decide.
 
 Privacy:
     Claim: free. Why: it looks at the public schema only; no handle is asked anything.
@@ -10,14 +10,17 @@ Privacy:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from miners.budget.plan import Plan
 from miners.growth.candidates import attribute_names
 from miners.linear.discriminant import LinearDiscriminant
+from miners.linear.linear_miner import Work
 from miners.linear.regression import LinearRegression
 from miners.scorecards.costs import rows_epsilon
-from miners.scorecards.scorecard import Scorecard, ScorecardRegressor
+from miners.scorecards.scorecard import Scorecard, ScorecardMiner, ScorecardRegressor
 from miners.synthesizer.synthesizer import Synthesizer
 from miners.trees.diffp_c45 import DiffPC45
 from miners.trees.diprime import DiPriMeTreeRegressor
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 
 
 FEW, PLENTY = 8, 1500.0  # attributes, and rows times epsilon for each class, that a tree can combine
+MANY = 8  # classes: a tree of as many leaves as noise leaves it tells hardly more of them apart
+PAIR = 3  # steps that a pair of attributes takes: it adds to what both say alone
 SCARCE_ROWS = 50  # for each attribute: with no more, points of all say more than the few that a tree asks
 CLEAR = 10.0  # rows times epsilon for each attribute from which a wide table says something
 NOTE = "By public facts alone: columns, classes, max_rows and epsilon. The rows may behave differently."
@@ -54,6 +59,8 @@ class Facts:
         classes: The classes of the target; 0 where it is numeric.
         rows: ``max_rows``.
         size: ``max_rows`` times epsilon: how many scales of a count's noise the whole table is.
+        planes: Visibility of planes that part the classes, through the noise: "clear" where the products of each class
+            are clear, "dim" where those of all are, "hidden" elsewhere, and for a numeric target.
     """
 
     attributes: int
@@ -61,6 +68,7 @@ class Facts:
     classes: int
     rows: int
     size: float
+    planes: Literal["clear", "dim", "hidden"] = "hidden"
 
     def __str__(self) -> str:
         target = f"{self.classes} classes" if self.classes else "a number to predict"
@@ -117,7 +125,14 @@ class Recommendation(Shown):
         return "\n".join([*lines, f"Note: {NOTE}"])
 
 
-def recommend(schema: Schema, target: str, epsilon: EpsilonLike, *, max_rows: int | None = None) -> Recommendation:
+def recommend(
+    schema: Schema,
+    target: str,
+    epsilon: EpsilonLike,
+    *,
+    max_rows: int | None = None,
+    verbs: Collection[str] | None = None,
+) -> Recommendation:
     """Recommends a miner by public facts alone. Free.
 
     Args:
@@ -125,6 +140,7 @@ def recommend(schema: Schema, target: str, epsilon: EpsilonLike, *, max_rows: in
         target: The column to predict.
         epsilon: The largest cost of the fit.
         max_rows: The largest number of rows to expect; by default the schema's ``max_rows``.
+        verbs: The verbs that the grant's terms allow (``handle.terms``); None for all.
 
     Returns:
         The miner with this epsilon, the reason in words, the alternatives, and the warnings of its
@@ -141,7 +157,7 @@ def recommend(schema: Schema, target: str, epsilon: EpsilonLike, *, max_rows: in
         >>> from miners import recommend
         >>> answer = recommend(pinq.load_policy("policies/adult.yaml").schema_, "income", epsilon=0.5)
         >>> answer.miner
-        Scorecard(epsilon=0.5)
+        Scorecard(epsilon=0.5, pairs=True)
     """
     if not isinstance(schema, Schema):
         raise QueryError(f"is {type(schema).__name__}", parameter="schema", allowed="a Schema, like `handle.schema`")
@@ -151,7 +167,8 @@ def recommend(schema: Schema, target: str, epsilon: EpsilonLike, *, max_rows: in
     column, names = schema.column(target), attribute_names(schema, target, None)
     numeric = sum(name in schema.numeric_columns for name in names)
     classes = 0 if target in schema.numeric_columns else column.cells
-    facts = Facts(len(names), numeric, classes, schema.max_rows, rows_epsilon(schema, Epsilon.of(epsilon)))
+    planes = _planes(LinearDiscriminant(epsilon=epsilon)._checked(schema, target).work) if classes else "hidden"
+    facts = Facts(len(names), numeric, classes, schema.max_rows, rows_epsilon(schema, Epsilon.of(epsilon)), planes)
     name, reason = _choice(facts)
     uses: dict[type[Recommended], str] = {
         ScorecardRegressor: "if attributes add up; a page to print",
@@ -165,10 +182,34 @@ def recommend(schema: Schema, target: str, epsilon: EpsilonLike, *, max_rows: in
             LinearDiscriminant: "many correlated numeric columns and several classes: measurements, images",
         }
     uses[Synthesizer] = "if one fit serves several targets, or a model of another library"
-    considered = [Alternative(kind(epsilon=epsilon), when) for kind, when in uses.items()]
+    considered = [Alternative(_made(kind, schema, target, epsilon), when) for kind, when in uses.items()]
+    if verbs is not None:
+        considered = [other for other in considered if _verbs(other.miner.plan(schema, target)) <= {*verbs}]
+        if not considered:
+            raise QueryError(f"are {', '.join(verbs) or 'none'}", parameter="verbs", allowed="the verbs of some miner")
+        if name not in {other.name for other in considered}:
+            name, reason = considered[0].name, "the terms of the grant forbid a verb of the usual choice."
     alternatives = sorted(considered, key=lambda other: other.name != name)
     miner = alternatives[0].miner
     return Recommendation(miner, reason, facts, tuple(alternatives), miner.plan(schema, target).warnings)
+
+
+def _verbs(plan: Plan) -> set[str]:
+    """Returns the verbs of a plan's queries."""
+    return {line.verb for line in plan.lines}
+
+
+def _planes(work: Work) -> Literal["clear", "dim", "hidden"]:
+    """Returns how well noise lets planes part the classes."""
+    return "hidden" if work.hidden else "clear" if work.by_class else "dim"
+
+
+def _made(kind: type[Recommended], schema: Schema, target: str, epsilon: EpsilonLike) -> Recommended:
+    """Returns a miner; of a card with pairs where so many steps pay that a pair can follow its attributes."""
+    if not issubclass(kind, ScorecardMiner):
+        return kind(epsilon=epsilon)
+    offered = kind(epsilon=epsilon, pairs=True)._checked(schema, target)
+    return kind(epsilon=epsilon, pairs=bool(offered.pairs) and offered.steps_with_pairs >= PAIR)
 
 
 def _choice(facts: Facts) -> tuple[str, str]:
@@ -177,24 +218,39 @@ def _choice(facts: Facts) -> tuple[str, str]:
         return "ScorecardRegressor", (
             "a number is predicted; points that add up were ahead of trees on every measured table but one."
         )
+    many, sparse = facts.classes >= MANY, facts.size < PLENTY * facts.classes
+    # Classes of numbers are parted by planes where these are all that noise leaves.
+    if 2 * facts.numeric > facts.attributes and many and facts.planes != "hidden":
+        return "LinearDiscriminant", (
+            f"most attributes are numeric, and the classes are {MANY} or more: a plane takes fewer numbers than "
+            "the cells of a card or the leaves of a tree."
+        )
+    if facts.numeric == facts.attributes and sparse and facts.planes == "clear":
+        return "LinearDiscriminant", (
+            "all attributes are numeric, and rows are too few for fine cells, but enough for means and products."
+        )
     # Rows are so few for each attribute that all together say the most.
     if facts.rows <= SCARCE_ROWS * facts.attributes and facts.size >= CLEAR * facts.attributes:
         return "Scorecard", (
             f"at most {SCARCE_ROWS} rows for each attribute: points of all of them add up to more than the few that "
             "a tree can ask."
         )
-    # Mostly numeric attributes make a table one for trees.
-    if facts.numeric > 0.5 * facts.attributes:
+    # Cut points that a tree finds say more than a card's few cells of equal width.
+    if (
+        2 * facts.numeric > facts.attributes
+        and not many
+        and (facts.classes > 2 or (sparse and facts.numeric == facts.attributes))
+    ):
         return "DiffPC45", (
-            "most attributes are numeric, for which a tree finds its own cut points; a scorecard has only cells of "
+            "attributes are numeric, and a tree finds its own cut points; a scorecard has only cells of "
             "equal width and round numbers."
         )
     # A tree can look at all attributes together and still has rows in its leaves.
-    if facts.attributes <= FEW and facts.size >= PLENTY * facts.classes:
+    if facts.attributes <= FEW and 2 < facts.classes < MANY and not sparse:
         return "DiffPC45", (
             f"at most {FEW} attributes and {PLENTY:,.0f} rows times epsilon a class: a tree can combine all attributes."
         )
     return "Scorecard", (
-        "most attributes are categorical, and the effects of categories usually add up; "
-        "points need fewer rows than a tree, which halves them at every level."
+        "the effects of attributes usually add up, and points need fewer rows than a tree, which halves them at every "
+        "level."
     )

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from miners import Scorecard
 from miners.growth.candidates import Grid, attribute_cells, public_cuts
 from miners.scorecards.costs import (
     MAX_STEPS,
     MOST_STEPS,
+    TABLES,
     TABLES_FOR_TWO,
     FitCosts,
     base_fraction,
@@ -100,13 +102,23 @@ def test_one_step_leaves_enough_to_know_the_likelier_class() -> None:
 def test_two_classes_start_from_tables_where_attributes_are_few() -> None:
     """Half of epsilon, unless noise hides all of them; a single attribute is one step."""
     assert [tables_for_two(1_000, attributes) for attributes in (1, 2, 6, 7)] == [0, TABLES_FOR_TWO, TABLES_FOR_TWO, 0]
-    assert tables_for_two(49, 4) == 0
+    assert tables_for_two(15, 4) == 0
+    assert tables_for_two(16, 4) == TABLES_FOR_TWO
 
 
-def test_a_table_that_is_too_small_pays_for_nothing() -> None:
-    """Neither for steps nor for tables: the majority answers."""
-    assert not tables_pay(24 * 5, 5)
-    assert tables_pay(26 * 5, 5)
+def test_tables_pay_where_a_class_has_more_rows_than_they_have_noise() -> None:
+    """Of all attributes together: a few chosen ones say more where tables are many."""
+    assert [tables_pay(300, 6, attributes, TABLES) for attributes in (6, 34, 35, 50)] == [True, True, False, False]
+    assert not tables_pay(2, 3, 1, TABLES)
+
+
+@pytest.mark.parametrize(("attributes", "rows", "steps", "tables"), [(34, 330, 1, 0), (6, 330, 0, 6), (34, 20, 0, 0)])
+def test_hundreds_of_rows_of_six_classes_are_no_cliff(attributes: int, rows: int, steps: int, tables: int) -> None:
+    """At epsilon .5 a step chooses the best of many attributes, tables tell of few; of twenty rows there is nothing."""
+    columns = {f"a{number}": Categorical(values=tuple("abcd")) for number in range(attributes)}
+    schema = Schema(columns=columns | {"y": Categorical(values=tuple("uvwxyz"))}, max_rows=rows)
+    costs = Scorecard(epsilon=0.5)._checked(schema, "y").shares
+    assert (len(costs.steps), len(costs.tables)) == (steps, tables)
 
 
 def test_few_attributes_are_tabulated_and_left_at_that() -> None:
