@@ -23,7 +23,7 @@ import numpy as np
 
 from pinq.curator.deadline import Deadline
 from pinq.curator.mechanisms import laplace
-from pinq.curator.price import CELL, COIN, PART, ROW, SHARD, drawing_work, units
+from pinq.curator.price import CELL, COIN, COUNTED, PART, ROW, SHARD, TAKEN, drawing_work, units
 from pinq.engine.shards import KEPT_SHARDS
 from pinq.engine.tables import Engine, Measure, Table, TableRequest
 from pinq.errors import QueryError
@@ -204,7 +204,7 @@ class PreparedQuery:
         # coins made already must not show: they count for each request.
         hashed = self._shardings * (1 if self._shardings <= KEPT_SHARDS else passes)
         for_a_row = ROW * passes * looks + SHARD * hashed + (COIN if hashed else 0)
-        for_a_part = CELL * self._cells + PART + self.handling
+        for_a_part = COUNTED * self._cells + PART + self.handling + (TAKEN if passes > 1 else 0)
         drawn = drawing_work(parts * self.draws, self.sensitivity / per_row)
         return units(for_a_part * parts + drawn + CELL * self.scored + for_a_row * rows)
 

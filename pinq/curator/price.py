@@ -36,13 +36,14 @@ UNIT = 10**6
 NODE, PART, SPEC, CODE = 30_000, 200, 30_000, 300
 NAMED = 15_000  # a cut point, or a value of a group: to find its code, and to write down what it parts
 ROW, CELL = 8, 30
+COUNTED, TAKEN = 8, 8_000  # a cell of a table that is counted; a part that is taken out of its split, for a slice
 # A digit of a geometric number (pinq/public/noise.py), in 64 bits or of Python's whole numbers; a digit's table.
 DIGIT, LARGE_DIGIT, DIGIT_TABLE = 80, 160, 150_000
 SHARD = 2_000  # to hash one row's coin with one key
 COIN = 5_000  # to make a row's coin, which numbers equal rows
 # Cells that take as long as scoring a family for a part at least, a plain split, a family of bipartitions, or
 # drawing a bipartition.
-SCORING, SPLITTING, GROUPING, MEMBER = 700, 400, 1_100, 133
+SCORING, SPLITTING, GROUPING, MEMBER = 900, 330, 1_100, 133
 MAX_CODES = 10_000  # of a finer grid, only those that a spec names are looked at
 
 

@@ -60,7 +60,7 @@ MAX_LEAVES = 2**19
 # Nanoseconds of the steps of one part's release, as in pinq/curator/price.py: a number that is written down; a sum in
 # the column's units; an average of its bins; a choice by permute-and-flip, and by the exponential mechanism; a leaf
 # that is looked at from the root down.
-WRITTEN, SUMMED, AVERAGED, CHOSEN, WEIGHED, TESTED = 600, 1_000, 2_000, 3_000, 30_000, 3_000
+WRITTEN, SUMMED, AVERAGED, CHOSEN, WEIGHED, TESTED = 600, 1_000, 2_000, 2_400, 30_000, 3_000
 HALVES = Fraction(693148, 1000000)  # ln 2, rounded up
 EXAMPLE_ROWS = (100, 10_000)  # for which a preview says how exact an average is
 

@@ -314,7 +314,8 @@ class SplitScorer(Scorer[Spec]):
         self.table = frame.add_codes(str(self._column)) if self._shares else frame.add(self.partition.axes)
         # Its cells, or the codes of its column where it shares their table.
         codes = frame.schema.column(self._column).codes if self._shares else 0
-        self.member_cells = self.partition.size * frame.width + min(codes, frame.schema.max_rows)
+        own = self.partition.size * frame.width
+        self.member_cells = own // (5 if frame.score.quick else 1) + min(codes, frame.schema.max_rows)
 
     def group_of(self, position: int) -> Hashable:
         """Splits of a column whose table many share are scored together if they are of one form.
@@ -330,8 +331,17 @@ class SplitScorer(Scorer[Spec]):
     ) -> Iterator[Runs]:
         """One run of one member."""
         single = np.ones(1, dtype=np.int64)
-        scores = self.frame.scores(self._cells(counted, rows, scorers), self.score).reshape(-1, 1)
+        scores = self._scored(counted, rows, scorers).reshape(-1, 1)
         return (Runs(own, single, single, 1, scorer.member) for own, scorer in zip(scores, scorers, strict=True))
+
+    def _scored(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self]) -> np.ndarray:
+        if self._shares:
+            return self.frame.scores(self._cells(counted, rows, scorers), self.score)
+        # Some parts at a time, whose numbers a processor keeps at hand.
+        size, measures = self.partition.size, self.frame.measures
+        stretches = self.frame.stretches(rows, size * measures)
+        tables = (counted.array(self.table)[some].reshape(len(some), size, measures) for some in stretches)
+        return np.concatenate([self.frame.scores(table, self.score) for table in tables])
 
     def member(self, _: int) -> Spec:
         """The split."""

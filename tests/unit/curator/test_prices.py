@@ -6,39 +6,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.harness.publish import RESULTS
-from benchmarks.speed.prices import EPSILONS, FORMS, FREE, SIZES, curator, texts
+from benchmarks.speed.prices import EPSILONS, FORMS, SIZES, curator, is_right, published, units
 from pinq import AnyGrouping, Gini
 from pinq.curator.candidates.selection import Selection
-from pinq.curator.deadline import Deadline
 from pinq.curator.monitor import Curator
 from pinq.language.parts import Block, Part, PartSet
-from pinq.language.queries import Request
 from pinq.language.scores import SCORES
 from pinq.language.specs import Values, bind
 
-LOW, HIGH = 1.5, 5  # a price may be so many times below its time, or above it: of few parts tables stay in a cache
-
-
-def number(cell: str) -> float:
-    return float(cell.replace(",", ""))
-
-
-LINES = [line.strip("|").split("|") for line in (RESULTS / "prices.md").read_text("utf-8").splitlines() if "|" in line]
-TIMES = {
-    (form.strip(), int(number(parts)), number(epsilon)): number(taken)
-    for form, parts, epsilon, _, taken, *_ in LINES[2:]
-}
+TIMES = published()
 
 
 @pytest.fixture(scope="module")
 def served() -> Curator:
     return curator()
-
-
-def price(served: Curator, form: str, size: int, epsilon: str) -> int:
-    work = served._validate(Request.received(next(texts(form, size, epsilon))), Deadline())
-    return work.checking + work.counting
 
 
 def test_every_score_and_form_was_measured() -> None:
@@ -49,13 +30,12 @@ def test_every_score_and_form_was_measured() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_prices_are_the_times_that_were_measured(served: Curator, form: str) -> None:
-    """Roughly, and but for three units; and they grow with the number of parts, of which few round a unit up."""
+    """Never less, and at most twice as much but for three units; they grow with the parts, of which few round up."""
     for epsilon in EPSILONS:
-        one, few, many = (price(served, form, size, epsilon) for size in SIZES)
-        for size, units in zip(SIZES, (one, few, many), strict=True):
-            taken = TIMES[form, size, float(epsilon)]
-            assert taken / LOW - FREE <= units <= HIGH * taken + FREE, (size, epsilon)
-        assert 64 / LOW * (few - one - 1) <= many - one <= 64 * LOW * (few - one + 1)
+        one, few, many = prices = [units(served, form, size, epsilon) for size in SIZES]
+        for size, price in zip(SIZES, prices, strict=True):
+            assert is_right(price, TIMES[form, size, float(epsilon)]), (size, epsilon)
+        assert 64 / 1.5 * (few - one - 1) <= many - one <= 64 * 1.5 * (few - one + 1)
 
 
 @pytest.mark.parametrize(("candidates", "once"), [(1, True), (16, True), (17, False)])
