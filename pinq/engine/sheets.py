@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
-from functools import cache
+from functools import lru_cache
 from itertools import repeat
 from typing import Any
 from xml.etree.ElementTree import Element, iterparse, parse
@@ -33,7 +33,7 @@ STREAMED = (".xlsx", ".xlsm")
 # Formats of dates and durations that have a number and no code.
 _DATES, _DURATIONS = {*range(14, 23), 45, 47}, {46}
 _LITERAL = re.compile(r'\\.|_.|\*.|"[^"]*"?', re.DOTALL)
-_ADDRESS = re.compile(r"([A-Z]{1,3})[0-9]+")
+_LETTERS, _DIGITS = re.compile(r"[A-Z]{1,3}"), "0123456789"
 _AREA = re.compile(r"([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,3})([0-9]{1,7})")
 _AREAS = 4096  # merged areas, and columns of each, that are counted
 Area = tuple[tuple[int, int], tuple[int, int]]
@@ -52,6 +52,8 @@ Losses = dict[str, Counter[int]]
 def text_of(cell: object, decimal: str) -> str | None:
     """Returns the text of a cell; None for an empty one, and for one that holds an error."""
     match cell:
+        case str():
+            return cell or None
         case bool():
             return "true" if cell else "false"
         case float() | int():
@@ -81,12 +83,12 @@ class Streamed:
         book, links = self._root("xl/workbook.xml"), self._root("xl/_rels/workbook.xml.rels")
         targets = {own.get("Id"): own.get("Target", "") for own in links}
         kinds = {own.get("Type", "").rpartition("/")[2]: own.get("Target", "") for own in links}
-        sheets = [own for own in book.iter() if _local(own) == "sheet"]
+        sheets = [own for own in book.iter() if _local(own.tag) == "sheet"]
         linked = [next((value for key, value in own.items() if key.endswith("}id")), None) for own in sheets]
         self.names = [own.get("name", "") for own in sheets]
         self._targets = dict(zip(self.names, (targets.get(link, "") for link in linked), strict=True))
         self._from_1904 = any(
-            _local(own) == "workbookPr" and own.get("date1904") in ("1", "true") for own in book.iter()
+            _local(own.tag) == "workbookPr" and own.get("date1904") in ("1", "true") for own in book.iter()
         )
         self._strings = [_string(own) for own in self._root(kinds["sharedStrings"])] if "sharedStrings" in kinds else []
         self._formats = _formats(self._root(kinds["styles"])) if "styles" in kinds else []
@@ -102,10 +104,11 @@ class Streamed:
         number = -1
         with self._archive.open(self._part(self._targets[name])) as stream:
             for _, element in iterparse(stream):
-                if element.tag.endswith("}mergeCell") and (area := _AREA.fullmatch(element.get("ref", ""))):
+                name = _local(element.tag)
+                if name == "mergeCell" and (area := _AREA.fullmatch(element.get("ref", ""))):
                     first, top, last, bottom = area.groups()
                     self._merged.append(((int(top) - 1, _column(first)), (int(bottom) - 1, _column(last))))
-                if element.tag.endswith("}row"):
+                if name == "row":
                     stated = element.get("r", "")
                     number = int(stated) - 1 if stated.isdecimal() and len(stated) < 8 else number + 1
                     yield number, self._cells(element)
@@ -123,32 +126,35 @@ class Streamed:
     def _cells(self, row: Element) -> list[object]:
         """The cells of a row up to the last that has a value, each at its column; its row is the one it stands in."""
         cells: list[object] = []
-        column = 0
+        column = -1
         for cell in row:
-            if address := _ADDRESS.fullmatch(cell.get("r", "")):
-                column = _column(address[1])
+            address = cell.get("r", "")
+            letters = address.rstrip(_DIGITS)
+            column = column + 1 if letters == address else _column(letters, column + 1)
             value = self._value(cell)
-            if value is None and any(_local(own) == "f" for own in cell) and cell.get("t") not in ("str", "e"):
-                self._uncomputed[column] += 1
-            if value is not None and column < _LAST_COLUMN:
+            if value is None:
+                if any(_local(own.tag) == "f" for own in cell) and cell.get("t") not in ("str", "e"):
+                    self._uncomputed[column] += 1
+            elif column == len(cells) < _LAST_COLUMN:
+                cells.append(value)
+            elif column < _LAST_COLUMN:
                 cells.extend(repeat(None, column + 1 - len(cells)))
                 cells[column] = value
-            column += 1
         return cells
 
     def _value(self, cell: Element) -> object:
         """The value of a cell; None where it has none, or none that can be read."""
         kind, text = cell.get("t", ""), None
         for own in cell:
-            match _local(own):
-                case "is":
-                    return _string(own)
-                case "v":
-                    text = own.text
-        with suppress(ValueError, OverflowError, IndexError):
+            name = _local(own.tag)
+            if name == "is":
+                return _string(own)
+            if name == "v":
+                text = own.text
+        if text is None or kind in ("inlineStr", "is"):
+            return None
+        try:
             match kind:
-                case _ if text is None or kind in ("inlineStr", "is"):
-                    return None
                 case "" | "n":
                     return self._number(text, cell.get("s", ""), typed=kind == "n")
                 case "s":
@@ -159,6 +165,8 @@ class Streamed:
                     return {"0": False, "1": True}.get(text)
                 case "d":
                     return _moment(text)
+        except (ValueError, OverflowError, IndexError):
+            return None
         return None
 
     def _number(self, text: str, style: str, *, typed: bool) -> object:
@@ -224,14 +232,17 @@ def _covered(areas: Sequence[Area], above: int) -> Counter[int]:
     return +covered
 
 
-def _local(element: Element) -> str:
+@lru_cache(maxsize=256)
+def _local(tag: str) -> str:
     """The name of an element, without its namespace."""
-    return element.tag.rpartition("}")[2]
+    return tag.rpartition("}")[2]
 
 
-@cache
-def _column(letters: str) -> int:
-    """The number of a column, from 0 on."""
+@lru_cache(maxsize=2**15)
+def _column(letters: str, otherwise: int = 0) -> int:
+    """The number of a column, from 0 on; ``otherwise`` if that are no letters of one."""
+    if not _LETTERS.fullmatch(letters):
+        return otherwise
     number = 0
     for letter in letters:
         number = 26 * number + ord(letter) - ord("A") + 1
@@ -240,8 +251,10 @@ def _column(letters: str) -> int:
 
 def _string(element: Element) -> str:
     """The text of a string: its runs, without the phonetic ones."""
-    runs = (run for own in element for run in ([own] if _local(own) == "t" else own if _local(own) == "r" else ()))
-    return _signs("".join(_kept(run) for run in runs if _local(run) == "t"))
+    runs = (
+        run for own in element for run in ([own] if _local(own.tag) == "t" else own if _local(own.tag) == "r" else ())
+    )
+    return _signs("".join(_kept(run) for run in runs if _local(run.tag) == "t"))
 
 
 def _kept(run: Element) -> str:
@@ -264,8 +277,8 @@ def _moment(text: str) -> object:
 
 def _formats(styles: Element) -> list[type | None]:
     """The type of time that each style shows, ``datetime`` or ``timedelta``; None for a number."""
-    codes = {own.get("numFmtId"): own.get("formatCode", "") for own in styles.iter() if _local(own) == "numFmt"}
-    own = next((own for own in styles if _local(own) == "cellXfs"), ())
+    codes = {own.get("numFmtId"): own.get("formatCode", "") for own in styles.iter() if _local(own.tag) == "numFmt"}
+    own = next((own for own in styles if _local(own.tag) == "cellXfs"), ())
     return [_format(style.get("numFmtId", ""), codes) for style in own]
 
 
