@@ -55,7 +55,6 @@ from pinq.curator.deadline import Deadline
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
 from pinq.language.queries import Request, WireParts
-from pinq.language.scores import SCORES
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
 from pinq.provider.opening import declare
