@@ -26,11 +26,12 @@ from pinq.errors import PinqError, PolicyError
 from pinq.ledger.database import NoLedger
 from pinq.ledger.events import FREE, Signature, here
 from pinq.policy.policy import Policy
-from pinq.provider import grants, policy_file
+from pinq.provider import grants, review
 from pinq.provider.check import CheckReport, Example, RowsPerValue, check, examples, groups, raw_columns
-from pinq.provider.policy_file import Waiting, load_policy, parse_policy
+from pinq.provider.policy_file import load_policy, parse_policy
 from pinq.provider.proposal import propose
 from pinq.provider.report.markup import Html, when
+from pinq.provider.review import Waiting
 from pinq.public.epsilon import Epsilon, laplace_interval, max_belief
 from pinq.public.schema import Schema
 from pinq_workbench.auditor import show_report
@@ -154,7 +155,7 @@ class Provider:
     def _state(self, name: str) -> str:
         """Says in one line where a policy stands."""
         try:
-            waiting = len(policy_file.waiting(self.path / name))
+            waiting = len(review.waiting(self.path / name))
             if waiting:
                 return f"values to review: {waiting}"
             status = grants.show(self.path / name)
@@ -201,7 +202,7 @@ class Provider:
         key = file, file.stat().st_mtime_ns
         if key not in self._inspections:
             shown = examples(file, SHOWN_ROWS), raw_columns(file)
-            self._inspections = {key: Inspection(load_policy(file), policy_file.waiting(file), *shown)}
+            self._inspections = {key: Inspection(load_policy(file), review.waiting(file), *shown)}
         return self._inspections[key]
 
     async def _review(self, name: str) -> None:
@@ -237,7 +238,7 @@ class Provider:
                 rows = [["in the table", *(one.raw for one in shown)], ["is read as", *(one.read for one in shown)]]
                 table(f"Examples of {column}", ["", *(f"row {number + 1}" for number in range(len(shown)))], rows)
                 self._items(name, column, inspection.of(column))
-                self._changing(name, f"Leave {column} out", partial(policy_file.leave_out, file, column), main=False)
+                self._changing(name, f"Leave {column} out", partial(review.leave_out, file, column), main=False)
 
     def _changing(self, name: str, text: str, change: Callable[[], object], *, main: bool = True) -> None:
         """Makes a button that changes the policy file."""
@@ -345,7 +346,7 @@ class Provider:
                 fields(draft, cap | {"why cap": "Because (of the cap)\nit stands in the log"})
 
                 def change() -> None:
-                    policy_file.change(file, "cap", draft.said("cap") or "", draft.said("why cap") or "")
+                    review.change(file, "cap", draft.said("cap") or "", draft.said("why cap") or "")
 
                 ActionButton("Change the cap", change, lambda _: ui.navigate.reload(), main=False)
 
@@ -469,7 +470,7 @@ def _confirm(file: Path, items: list[Waiting], draft: Inputs, why: str) -> None:
     if not items:
         raise PolicyError("Tick what is to be confirmed.")
     changed = {item.name: str(draft[item.name]) for item in items if draft[item.name] != item.value}
-    policy_file.confirm(file, [item.name for item in items], draft.said(why) or "", changed)
+    review.confirm(file, [item.name for item in items], draft.said(why) or "", changed)
 
 
 def _set_unit(file: Path, draft: Inputs) -> None:
@@ -482,9 +483,9 @@ def _set_unit(file: Path, draft: Inputs) -> None:
         if because is None:
             raise PolicyError("A reason is needed.")
         if column in load_policy(file).columns:
-            policy_file.leave_out(file, column)
+            review.leave_out(file, column)
         unit = f"{{column: {json.dumps(column, ensure_ascii=False)}, max_rows: {most}}}"
-    policy_file.confirm(file, ["privacy_unit"], because or "", unit)
+    review.confirm(file, ["privacy_unit"], because or "", unit)
 
 
 def _show_groups(column: str, group_sizes: RowsPerValue) -> None:

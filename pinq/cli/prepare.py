@@ -28,9 +28,9 @@ from pinq.errors import PolicyError, printable
 from pinq.provider.report.markup import print_table
 
 if TYPE_CHECKING:
-    from pinq.policy.policy import Dialect
+    from pinq.policy.dialect import Dialect
     from pinq.provider.check import CheckReport
-    from pinq.provider.policy_file import Waiting
+    from pinq.provider.review import Waiting
     from pinq.public.schema import Schema
 
 
@@ -115,7 +115,7 @@ def dialect_of(**stated: str | float | None) -> Dialect | None:
     """
     from pydantic import ValidationError
 
-    from pinq.policy.policy import Dialect
+    from pinq.policy.dialect import Dialect
 
     given = {name: _key(name, value) for name, value in stated.items() if value is not None}
     try:
@@ -279,7 +279,7 @@ def review(
 
     [cyan]pinq review p.yaml --accept columns.age.upper --value 120 --because "census form 2024"[/cyan]
     """
-    from pinq.provider.policy_file import confirm, waiting
+    from pinq.provider.review import confirm, waiting
 
     if accept:
         if because is None:
@@ -302,7 +302,7 @@ def review(
 
 def _reviewed(policy: Path, item: Waiting, done: set[str]) -> bool:
     """Asks about a value that waits, and notes what else was confirmed with it. Returns whether to go on."""
-    from pinq.provider.policy_file import confirm
+    from pinq.provider.review import confirm
 
     typer.echo()
     typer.echo(printable(f"{item.name}: {item.value}" + (f"   # {item.remark}" if item.remark else "")))

@@ -59,7 +59,7 @@ import pyarrow.csv
 
 from pinq.engine import sheets
 from pinq.errors import InternalError, PolicyError
-from pinq.policy.policy import Dialect
+from pinq.policy.dialect import Dialect
 from pinq.public.plugins import optional
 
 # Bytes of one line as UTF-8, its newline included.

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import duckdb
 
-from pinq.policy.policy import Dialect
+from pinq.policy.dialect import Dialect
 from pinq.public.dates import CLOCK_FORM, DAY, MOMENT_FORM
 
 # A column looks misread where another form reads at least this share of its values, and more than the

@@ -299,7 +299,7 @@ class _Gathering:
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def digest_of(*folders: Path) -> str:
+def digest_of_code(*folders: Path) -> str:
     """Returns a digest of the modules in some folders: their source, or what was compiled of it."""
     digest = hashlib.blake2b(digest_size=16)
     for file in sorted(file for folder in folders for file in folder.glob("*.py*")):
@@ -308,8 +308,9 @@ def digest_of(*folders: Path) -> str:
     return digest.hexdigest()
 
 
-# What decides a row's codes, the engine and what both sides know, as it is when it is loaded.
-ENCODER = digest_of(Path(__file__).parent, Path(__file__).parents[1] / "public")
+# The rooms whose code decides a row's codes, as they are when they are loaded.
+READERS = ("engine", "public", "policy")
+ENCODER = digest_of_code(*(Path(__file__).parents[1] / room for room in READERS))
 
 
 def fingerprints(policy: Policy, salt: bytes, files: Sequence[Path]) -> list[str]:

@@ -42,7 +42,8 @@ from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles, Workbooks, c
 from pinq.engine.frames import frame_table, texts_of
 from pinq.engine.numbers import define_readings, other_dates, other_spelling
 from pinq.errors import PolicyError
-from pinq.policy.policy import AdbcRows, Dialect, Policy, is_text, is_workbook
+from pinq.policy.dialect import Dialect, is_text, is_workbook
+from pinq.policy.policy import AdbcRows, Policy
 from pinq.public.checks import closest
 
 FileFacts = tuple[str | int, ...]

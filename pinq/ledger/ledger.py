@@ -213,11 +213,11 @@ class Ledger:
             PolicyError: The policy declares the rows of the last version, but the rows differ.
         """
         while True:
-            seen = self.log.run(lambda log: (log.state.rows.get(rows.table), log.state.last))
-            before, due = seen[0], rows.after(*seen, contents)
+            state = self.log.run(lambda log: (log.state.rows.get(rows.table), log.state.last))
+            before, due = state[0], rows.after(*state, contents)
 
-            def beginning(log: Log, seen: tuple[Begun | None, int] = seen, due: Begun = due) -> bool:
-                if (log.state.rows.get(rows.table), log.state.last) == seen:
+            def beginning(log: Log, state: tuple[Begun | None, int] = state, due: Begun = due) -> bool:
+                if (log.state.rows.get(rows.table), log.state.last) == state:
                     log.append(due, by=by)
                     return True
                 return False  # another process was first

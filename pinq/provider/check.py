@@ -25,7 +25,8 @@ from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.database import NoLedger
 from pinq.ledger.events import PolicyDeclared
 from pinq.ledger.ledger import Ledger
-from pinq.policy.policy import Dialect, Policy
+from pinq.policy.dialect import Dialect
+from pinq.policy.policy import Policy
 from pinq.provider.exposure import SourceFinding, exposure
 from pinq.provider.opening import guarding_ledger
 from pinq.provider.policy_file import load_policy

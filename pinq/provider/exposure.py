@@ -32,7 +32,7 @@ from pinq.provider.persons import (
     telling_look,
     telling_name,
 )
-from pinq.provider.policy_file import ACCEPTED
+from pinq.provider.review import ACCEPTED
 from pinq.public.checks import first_of, text_of
 from pinq.public.columns import round_up
 from pinq.public.schema import Categorical

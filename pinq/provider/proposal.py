@@ -25,8 +25,9 @@ from pinq.engine.looks import SHOWN, looks_like, missing_codes, missing_words, s
 from pinq.engine.numbers import date_forms
 from pinq.engine.sources import is_sqlite, quoted, require_columns, source_dialect, source_path
 from pinq.errors import InternalError, PolicyError, printable
+from pinq.policy.dialect import Dialect, is_text
 from pinq.policy.plain_yaml import plain_number, read_yaml, write_yaml
-from pinq.policy.policy import Dialect, Policy, is_text
+from pinq.policy.policy import Policy
 from pinq.provider.persons import (
     FEW,
     FEWEST,

@@ -27,7 +27,8 @@ from pinq.analyst.lessons import LESSONS
 from pinq.cli.main import app
 from pinq.engine.sources import source_path
 from pinq.language.wire import STATUSES
-from pinq.policy.policy import DatabaseTable, Dialect, Policy
+from pinq.policy.dialect import Dialect
+from pinq.policy.policy import DatabaseTable, Policy
 from pinq.provider.opening import open_ledger
 from pinq.provider.testing import first_difference
 from pinq.public.columns import Lookup

@@ -102,11 +102,11 @@ def test_what_changed_is_encoded_again(
     elif change == "salt":
         salt = b"other"
     elif change == "encoder":
-        rooms = [Path(shutil.copytree(ROOT / "pinq" / room, tmp_path / room)) for room in ("engine", "public")]
-        assert opening.digest_of(*rooms) == opening.ENCODER
+        rooms = [Path(shutil.copytree(ROOT / "pinq" / room, tmp_path / room)) for room in opening.READERS]
+        assert opening.digest_of_code(*rooms) == opening.ENCODER
         with (rooms[0] / "encoding.py").open("a") as source:
             source.write("# a line more")
-        monkeypatch.setattr(opening, "ENCODER", opening.digest_of(*rooms))
+        monkeypatch.setattr(opening, "ENCODER", opening.digest_of_code(*rooms))
     else:
         file.write_bytes(file.read_bytes()[:-1] if change == "cut" else b"")
     after = rows(policy, salt)

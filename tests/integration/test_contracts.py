@@ -130,9 +130,13 @@ assert dir(miners) == sorted(miners.__all__)
 assert not {"pandas", "numpy"} & set(sys.modules)
 for name in miners.__all__:
     getattr(miners, name)
-unwanted = {*chain(*EXTRAS.values()), "pinq.curator.monitor", "pinq.engine"}
+unwanted = {*chain(*EXTRAS.values())}
 unwanted.remove("pyarrow")  # pandas takes it along where it is
 assert not unwanted & set(sys.modules)
+import pinq
+pinq.connect
+rooms = {name.split(".")[1] for name in sys.modules if name.startswith("pinq.")}
+assert rooms == {"analyst", "errors", "language", "public"}, rooms
 """
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     with pytest.raises(AttributeError, match="no attribute"):

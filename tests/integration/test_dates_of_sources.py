@@ -23,7 +23,8 @@ from pinq.engine import encode, open_engine
 from pinq.engine.numbers import define_readings
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import bind
-from pinq.policy.policy import Dialect, Policy
+from pinq.policy.dialect import Dialect
+from pinq.policy.policy import Policy
 from tests.support.processes.commands import run
 
 COLUMNS: dict[str, Any] = {

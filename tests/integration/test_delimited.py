@@ -17,7 +17,8 @@ from pinq.engine import Lines, open_engine, sources
 from pinq.engine.delimited import MAX_LINE, DelimitedFiles
 from pinq.engine.sources import OpenSource, Piece
 from pinq.errors import PolicyError, QueryError
-from pinq.policy.policy import Dialect, Policy
+from pinq.policy.dialect import Dialect
+from pinq.policy.policy import Policy
 from pinq.provider import grants as provider
 from pinq.provider.check import check
 from pinq.provider.opening import open_ledger

@@ -11,7 +11,7 @@ import pytest
 from pinq.engine import delimited, sheets
 from pinq.engine.delimited import Lines, Workbooks
 from pinq.errors import PolicyError
-from pinq.policy.policy import Dialect
+from pinq.policy.dialect import Dialect
 from tests.support.tables.workbooks import BOOKS, CELLS, HEADER, book
 
 AB = HEADER.format("a", "b")

@@ -6,8 +6,11 @@ Docstrings are read once: an entry begins with a noun, and the subject of a sent
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
+from pinq.engine.opening import READERS
 from tests.figures import House, circles
 from tests.support.house.grammar import faults, faults_of
 
@@ -54,6 +57,58 @@ def test_docstrings_have_no_faults_of_grammar(house: House) -> None:
     """In any room."""
     modules = house.modules.values()
     assert [f"{module.path}: {fault}" for module in modules for fault in faults_of(module.nodes)] == []
+
+
+# These say how a value came, not what it holds. Requests, the log and reports have three of them as their own words.
+NO_NOUNS = {
+    "asked",
+    "found",
+    "given",
+    "kept",
+    "known",
+    "listed",
+    "most",
+    "own",
+    "said",
+    "seen",
+    "told",
+    "wanted",
+    "what",
+}
+WORDS_OF_ANSWERS = {("BudgetExceeded", "asked"), ("CheckReport", "asked"), ("AuditLine", "asked")}
+WORDS_OF_ANSWERS |= {(name, "asked") for name in ("Demand", "Failure", "Refused", "WireParts")}
+
+
+def test_parameters_and_attributes_are_nouns(house: House) -> None:
+    """Of functions and dataclasses of pinq and its pages."""
+    found = set()
+    for name, module in house.modules.items():
+        if name.partition(".")[0] in ("pinq", "pinq_workbench", "pinq_demo"):
+            for node in module.nodes:
+                if isinstance(node, ast.ClassDef):
+                    attributes = (line.target for line in node.body if isinstance(line, ast.AnnAssign))
+                    found |= {(node.name, target.id) for target in attributes if isinstance(target, ast.Name)}
+                    initial = [line for line in node.body if getattr(line, "name", "") == "__init__"]
+                    found |= {
+                        (node.name, one.arg) for line in initial for one in ast.walk(line) if isinstance(one, ast.arg)
+                    }
+                elif isinstance(node, ast.FunctionDef) and node.name != "__init__":
+                    found |= {(node.name, one.arg) for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+    assert {(owner, name) for owner, name in found if name in NO_NOUNS} == WORDS_OF_ANSWERS
+
+
+def test_kept_codes_follow_all_code_that_reads_rows(house: House) -> None:
+    """A change of any module below the encoder makes the codes of a source anew."""
+    arrows, below, waiting = (
+        house.arrows(),
+        set[str](),
+        ["pinq.engine.encoding", "pinq.engine.sources", "pinq.engine.codes"],
+    )
+    while waiting:
+        name = waiting.pop()
+        waiting += arrows[name] - below
+        below.add(name)
+    assert {name.split(".")[1] for name in below} == {*READERS, "errors"}
 
 
 @pytest.mark.parametrize(

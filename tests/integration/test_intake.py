@@ -19,7 +19,7 @@ from pinq import PolicyError, load_policy
 from pinq.cli.main import app
 from pinq.policy.policy import Policy
 from pinq.provider.check import check
-from pinq.provider.policy_file import confirm, waiting
+from pinq.provider.review import confirm, waiting
 from tests.support.processes.commands import failed, run
 
 FRAME = pd.DataFrame(

@@ -10,8 +10,8 @@ import pytest
 
 import pinq
 from pinq.errors import PolicyError
+from pinq.policy.dialect import Dialect
 from pinq.policy.plain_yaml import read_yaml
-from pinq.policy.policy import Dialect
 
 RANDOM = random.Random(1)
 NAMES = ["Doe, Jane", "Roe, John", "Poe, Ann", "Müller, Eva"]

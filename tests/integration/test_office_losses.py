@@ -17,8 +17,9 @@ from pinq.engine.derived import check_formulas
 from pinq.engine.numbers import define_readings
 from pinq.engine.sheets import DIGITS, FORMULAS, MERGED
 from pinq.errors import PolicyError
+from pinq.policy.dialect import Dialect
 from pinq.policy.plain_yaml import read_yaml
-from pinq.policy.policy import Dialect, Policy
+from pinq.policy.policy import Policy
 from pinq.provider.check import check
 
 MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"

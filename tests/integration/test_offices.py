@@ -19,7 +19,8 @@ import yaml
 import pinq
 from pinq.engine.sources import read_columns
 from pinq.errors import PolicyError
-from pinq.policy.policy import Dialect, Policy
+from pinq.policy.dialect import Dialect
+from pinq.policy.policy import Policy
 from pinq.provider.check import check
 from pinq.provider.proposal import propose
 from pinq.public.plugins import install_line

@@ -10,7 +10,8 @@ import pytest
 
 from pinq.errors import PolicyError
 from pinq.provider.check import Example, RowsPerValue, examples, groups, raw_columns
-from pinq.provider.policy_file import change, confirm, leave_out, load_policy, waiting
+from pinq.provider.policy_file import load_policy
+from pinq.provider.review import change, confirm, leave_out, waiting
 
 POLICY = """\
 # kept

@@ -22,7 +22,8 @@ import pytest
 
 from pinq.engine import Lines, delimited, open_engine
 from pinq.engine.delimited import DelimitedFiles
-from pinq.policy.policy import Dialect, Policy
+from pinq.policy.dialect import Dialect
+from pinq.policy.policy import Policy
 from tests.support.requests.handles import encoded_rows
 
 pytestmark = pytest.mark.slow

@@ -427,9 +427,9 @@ def _losses(schema: Schema) -> Iterator[_Stated]:
     columns has the opposite vector.
     """
 
-    def points(a: str, most: int) -> Points:
+    def points(a: str, size: int) -> Points:
         split = _split(schema, a)
-        return Points((split,), ((most, *[-most] * (split.max_parts(schema) - 1)),))
+        return Points((split,), ((size, *[-size] * (split.max_parts(schema) - 1)),))
 
     def logistic(y: str, a: str) -> Logistic:
         return Logistic(y, schema.categorical(y).labels[1:], points(a, STEEP))

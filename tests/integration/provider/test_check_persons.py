@@ -18,8 +18,9 @@ from pinq.policy.policy import Policy
 from pinq.provider import grants
 from pinq.provider.check import check
 from pinq.provider.opening import open_ledger
-from pinq.provider.policy_file import confirm, load_policy, waiting
+from pinq.provider.policy_file import load_policy
 from pinq.provider.report.audit import audit
+from pinq.provider.review import confirm, waiting
 from pinq.public.epsilon import Epsilon
 from tests.support.processes.commands import run
 

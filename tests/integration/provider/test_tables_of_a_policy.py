@@ -18,9 +18,9 @@ from pinq.policy.policy import Policy
 from pinq.provider.check import check, examples
 from pinq.provider.grants import grant, make_terms
 from pinq.provider.opening import open_ledger
-from pinq.provider.policy_file import confirm, waiting
 from pinq.provider.report.audit import audit
 from pinq.provider.report.statement import statement
+from pinq.provider.review import confirm, waiting
 from pinq.server.datasets import Datasets
 from pinq_secure.provider import require_fit
 from tests.integration.test_verify_log import CHECK

@@ -18,7 +18,8 @@ from pinq.errors import BudgetExceeded, LedgerError, PolicyError, QueryError
 from pinq.ledger import events
 from pinq.ledger.events import Begun
 from pinq.ledger.ledger import Ledger
-from pinq.policy.policy import Dialect, Policy
+from pinq.policy.dialect import Dialect
+from pinq.policy.policy import Policy
 from pinq.provider.check import check
 from pinq.provider.grants import grant
 from pinq.provider.opening import open_ledger
