@@ -135,7 +135,7 @@ def reproduce(study: Study[E], asked: argparse.Namespace) -> None:
             study.write(experiments, enough, folder)
             write_origins(enough, folder, [experiment.key for experiment in experiments])
 
-        publish(write, RESULTS / study.name, build / "results")
+        publish(write, RESULTS / study.name, build / "results", study.data)
         return
     quick = build / "quick"
     quick.mkdir(parents=True, exist_ok=True)

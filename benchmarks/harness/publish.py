@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,13 +24,20 @@ RUNS = "n"
 Written = TypeVar("Written")
 
 
-def publish(write: Callable[[Path], Written], committed: Path, spare: Path) -> tuple[Path, Written]:
+def publish(
+    write: Callable[[Path], Written], committed: Path, spare: Path, data: Sequence[str] = ()
+) -> tuple[Path, Written]:
     """Writes results into ``spare`` and, unless what is committed has more runs, into ``committed``.
+
+    A picture changes only with a table: another version of the drawing library draws the same
+    numbers in other pixels.
 
     Args:
         write: Writes all tables and pictures into a folder.
         committed: Below benchmarks/results.
         spare: Below build.
+        data: The data sets, which names of tables and pictures hold. A picture that names one is
+            written if a table of it changed; another picture, if any table changed.
 
     Returns:
         The folder that is to be read, and what ``write`` returned.
@@ -49,7 +56,13 @@ def publish(write: Callable[[Path], Written], committed: Path, spare: Path) -> t
         )
         return spare, written
     committed.mkdir(parents=True, exist_ok=True)
+    before = {path: path.read_bytes() for path in committed.iterdir() if path.suffix in (".csv", ".png")}
     written = write(committed)
+    moved = [path.stem for path in committed.glob("*.csv") if path.read_bytes() != before.get(path)]
+    for picture in (path for path in before if path.suffix == ".png"):
+        named = [name for name in data if name in picture.stem] or [""]
+        if not any(name in stem for name in named for stem in moved):
+            picture.write_bytes(before[picture])
     print(f"Results are in {_relative(committed)}.", file=sys.stderr)
     return committed, written
 

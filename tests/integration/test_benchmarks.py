@@ -289,6 +289,26 @@ def test_fewer_runs_do_not_take_the_place_of_more(tmp_path: Any, capsys: Any) ->
     assert written(Max=1) == "committed"
 
 
+def test_a_picture_changes_with_a_table_of_its_data_only(tmp_path: Path) -> None:
+    """The pixels of a picture depend on the drawing library too: here each drawing differs from the last."""
+    drawn = iter(range(100))
+
+    def published(adult: int, car: int) -> dict[str, bytes]:
+        def write(folder: Path) -> None:
+            for name, runs in (("adult", adult), ("car", car)):
+                table({"Max": runs}).to_csv(folder / f"fig2-{name}.csv", index=False)
+            for picture in ("fig2-adult", "fig3-adult", "fig2-car", "all"):
+                (folder / f"{picture}.png").write_bytes(str(next(drawn)).encode())
+
+        publish(write, tmp_path / "committed", tmp_path / "spare", ("adult", "car"))
+        return {path.stem: path.read_bytes() for path in (tmp_path / "committed").glob("*.png")}
+
+    first = published(3, 3)
+    assert published(3, 3) == first
+    again = published(4, 3)
+    assert {name for name in first if again[name] != first[name]} == {"fig2-adult", "fig3-adult", "all"}
+
+
 def test_a_figure_that_was_not_measured_counts_as_no_runs(tmp_path: Any) -> None:
     for folder in (tmp_path / "mine", tmp_path / "theirs"):
         folder.mkdir()
