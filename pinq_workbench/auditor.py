@@ -7,14 +7,13 @@ screen is what is printed and kept.
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from nicegui import ui
 
 from pinq.provider.report.audit import Audit, audit
 from pinq.provider.report.html import page as written
-from pinq_workbench.parts import ActionButton, Inputs, attempt, choice, command, fields, frame, page, row, tell
+from pinq_workbench.parts import ActionButton, Inputs, attempt, choice, fields, frame, page, row, tell
 
 # The frame is as high as what it shows, so that the page scrolls and not a window in it.
 FIT = "this.style.height = (this.contentDocument.documentElement.scrollHeight + 4) + 'px'"
@@ -63,6 +62,4 @@ async def show_report(draft: Inputs, policy: Path | None, ledger: str | None) ->
     choice("Analyst (all)", [name for name in everybody.accounts if name], draft, "analyst", clearable=True)
     fields(draft, {"since": "From (a day or a time)\n2030-01-31", "until": "To\n2030-01-31"})
     act = ActionButton("Show", read, show)
-    of = shlex.quote(policy.name) if policy is not None else f"--ledger {shlex.quote(str(ledger))}"
-    command(f"pinq audit {of} --html -o audit.html")
     await act.run()

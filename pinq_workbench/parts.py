@@ -8,6 +8,7 @@ loses nothing that was typed.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 from nicegui import run, ui
 
 from pinq.errors import PinqError
+from pinq.provider.report.html import MARK
 from pinq.provider.report.markup import Html, element, escaped
 
 T = TypeVar("T")
@@ -31,6 +33,21 @@ LABELS = {
     "queries_per_minute": "Queries a minute",
     "since": "From",
     "until": "To",
+}
+# What a policy file and the command line call what pages have other words for.
+SPOKEN = {
+    r"columns\.(.+?)\.(\w+)": r"\1 (\2)",
+    r" ?[(]in a policy[^)]*[)]": "",
+    r", or `nullable: true`": ", or let a missing value be an answer of its own",
+    r"\[lower, upper\]": "the bounds",
+    r"privacy_unit: \{column: (\"?)(.+?)\1, max_rows: (\S+)\}": r"\2 as the person, at most \3 rows",
+    r"\bprivacy_unit\b": "persons",
+    r"\bmax_rows\b": "the number of rows at most",
+    r"the next `?pinq grant`? or `?extend`?": "the next grant",
+    r"; say which: --sheet NAME": ": choose one",
+    r"`pinq \w+[^`]*`": "the workbench",
+    r"--(\w+)": r"\1",
+    r"`": "",
 }
 STYLE = files("pinq_workbench").joinpath("style.css").read_text(encoding="utf-8")
 READ_SECONDS = 600.0  # a page may read a table or a log before it is shown
@@ -59,10 +76,11 @@ def frame(title: str, links: Mapping[str, str] | None = None, beside: Redraw = l
         beside: Draws what is always in sight.
     """
     ui.page_title(f"{title} - pinq workbench")
-    ui.colors(primary="#0b5a8a", negative="#a3181b", positive="#14612c")
+    ui.colors(primary="#0b5d66", negative="#a3181b", positive="#14612c")
     ui.add_css(STYLE)
     here = ui.context.client.sub_pages_router.current_path
     with ui.element("header").classes("bench-head full"):
+        write(MARK, "span").classes("brand")
         for name, path in (links or {}).items():
             ui.link(name, path).props('aria-current="page"' if path == here else "")
         beside()
@@ -128,9 +146,9 @@ def _kept(made: Any, draft: Inputs, name: str, changed: Redraw) -> None:
     made.on_value_change(lambda event: (draft.update({name: event.value}), changed()))
 
 
-def command(text: str, heading: str = "The same at the command line") -> None:
-    """Shows the command, or the lines of Python, that do the same."""
-    with ui.expansion(heading).classes("full").props("dense"):
+def command(text: str, heading: str, *, shown: bool = False) -> None:
+    """Shows the lines of Python that do the same."""
+    with ui.expansion(heading, value=shown).classes("full").props("dense"):
         write(Html(escape(text)), "pre").classes("line").props("tabindex=0")
         ui.button("Copy", on_click=lambda: ui.clipboard.write(text)).props("flat dense no-caps")
 
@@ -152,6 +170,13 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) ->
     box.props["aria-label"] = title
 
 
+def spoken(text: str) -> str:
+    """Returns a text in the words of the pages: without a command, or a key of a policy file."""
+    for pattern, words in SPOKEN.items():
+        text = re.sub(pattern, words, text)
+    return text
+
+
 async def attempt(label: ui.label, call: Callable[[], T]) -> T | None:
     """Calls a function while the page continues; an error appears in its place.
 
@@ -162,7 +187,7 @@ async def attempt(label: ui.label, call: Callable[[], T]) -> T | None:
     try:
         return await run.io_bound(call)
     except PinqError as error:
-        label.text = error.worded(LABELS)
+        label.text = spoken(error.worded(LABELS))
     except OSError as error:
         label.text = f"{error.filename or 'A file'}: {error.strerror or 'cannot be used'}."
     except Exception as error:

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The provider's pages: from a file to a reviewed policy, a grant, a served dataset and its log.
 
-Order: the folder, and a proposal for a table; the review of a policy, a column at a time or many with
-one reason; its grants, and what an epsilon means; the server; the log. All that is kept is in the
+Order: the folder, and a proposal for a table; the review of a policy (``review.py``); its grants, and what an
+epsilon means; the server; the log; the letter to an analyst. All that is kept is in the
 folder: policies, the ledgers beside their sources, and the lines that ``serving.py`` keeps of a
 running server. So a workbench that was stopped or killed continues where it was.
 """
 
 from __future__ import annotations
 
-import json
+import io
+import re
 import shlex
+import socket
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import partial
-from html import escape
+from itertools import pairwise
 from pathlib import Path
+from zipfile import ZipFile
 
 import typer
 from nicegui import ui
@@ -25,13 +29,11 @@ from pinq.cli.prepare import dialect_of
 from pinq.errors import PinqError, PolicyError
 from pinq.ledger.database import NoLedger
 from pinq.ledger.events import FREE, Signature, here
-from pinq.policy.policy import Policy
-from pinq.provider import grants, review
-from pinq.provider.check import CheckReport, Example, RowsPerValue, check, examples, groups, raw_columns
+from pinq.provider import grants
 from pinq.provider.policy_file import load_policy, parse_policy
 from pinq.provider.proposal import propose
 from pinq.provider.report.markup import Html, when
-from pinq.provider.review import Waiting
+from pinq.provider.review import waiting as waiting_in
 from pinq.public.epsilon import Epsilon, laplace_interval, max_belief
 from pinq.public.schema import Schema
 from pinq_workbench.auditor import show_report
@@ -46,46 +48,26 @@ from pinq_workbench.parts import (
     page,
     row,
     section,
+    spoken,
     table,
     tell,
     write,
 )
+from pinq_workbench.review import Review
 from pinq_workbench.serving import Serving
 
 TABLES = (".csv", ".tsv", ".parquet", ".xlsx", ".xls", ".ods", ".duckdb")
 DIALECT = {
-    "delimiter": "Between fields (delimiter)",
-    "decimal": "Before decimals (decimal)",
-    "thousands": "Between thousands (thousands)",
-    "dates": "Dates, as %d.%m.%Y (dates)",
-    "encoding": "Encoding (encoding)",
-    "sheet": "Sheet of a workbook (sheet)",
-    "skip": "Title lines above the header (skip)",
+    "delimiter": "Between fields",
+    "decimal": "Before decimals",
+    "thousands": "Between thousands",
+    "dates": "Dates, as %d.%m.%Y",
+    "encoding": "Encoding",
+    "sheet": "Sheet of a workbook",
+    "skip": "Title lines above the header",
 }
-SOURCE_HINT = "a code book, a form, a law"
-SHOWN_ROWS = 4
+PORT = "8443"
 AT_ONCE = ("Issue another token", "Revoke")
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """A policy file as the review page shows it.
-
-    Attributes:
-        policy: Its declarations so far.
-        waiting: The values that nobody has reviewed yet.
-        examples: Rows as it reads them.
-        raw: All columns of the source.
-    """
-
-    policy: Policy
-    waiting: list[Waiting]
-    examples: Mapping[str, list[Example]]
-    raw: list[str]
-
-    def of(self, name: str) -> list[Waiting]:
-        """The unreviewed values of a column, or of a key of the policy itself."""
-        return [item for item in self.waiting if _column_of(item.name) == name or item.name == name]
 
 
 class Provider:
@@ -100,7 +82,7 @@ class Provider:
 
     def __init__(self, path: Path) -> None:
         self.path, self.serving, self.drafts = path, Serving(path), defaultdict[str, Inputs](Inputs)
-        self._inspections: dict[tuple[Path, int], Inspection] = {}
+        self._reviews: dict[str, Review] = {}
 
     def register(self) -> None:
         """Declares the pages."""
@@ -131,46 +113,73 @@ class Provider:
         with frame(f"Datasets in {self.path.name}", self._links()):
             for name in policies:
                 with ui.card().props("flat bordered"):
-                    ui.link(name, f"/policy/{name}").classes("text-h6")
-                    ui.label(self._state(name))
+                    ui.link(Path(name).stem, f"/policy/{name}").classes("text-h6")
+                    state, draft_only = self._state(name)
+                    ui.label(state)
+                    if draft_only:
+                        gone = partial(self._delete, name)
+                        ask = partial(str, f"Delete the draft {name}? The table itself stays.")
+                        ActionButton("Delete this draft", gone, lambda _: ui.navigate.reload(), main=False, ask=ask)
             if not policies:
-                ui.label("Nothing here yet. Choose a table below: the workbench proposes a policy for it.")
+                ui.label("Nothing here yet. Choose a table below: the workbench proposes what analysts may ask.")
             with section("A new dataset", "Nothing leaves this machine. What is read off the rows waits for review."):
                 chosen = dict.fromkeys([*self._files(*TABLES), *filter(None, [draft.get("data")])])
                 made = choice("Table", list(chosen), draft, "data", new_value_mode="add-unique")
                 made.props["hint"] = "A file of this folder; or type a path, or FILE.duckdb::TABLE, and Enter"
                 uri = "Of a database: variable with its URI (optional)\nVISITS_URI; then a table's name"
-                fields(draft, {"target": "Column that models will predict (optional)", "uri_env": uri})
-                with ui.expansion("How the file is written: signs, dates, sheet").classes("full").props("dense"):
+                fields(draft, {"target": "Column that models will predict (optional)"})
+                with ui.expansion("A database, or an unusual file").classes("full").props("dense"):
                     ui.label("Left empty, as the file suggests; the review shows values as they are read.")
-                    fields(draft, DIALECT)
+                    fields(draft, DIALECT | {"uri_env": uri})
+                self._look()
 
-                def show(name: str) -> None:
-                    self.drafts[""] = Inputs()
-                    ui.navigate.to(f"/policy/{name}")
+    def _look(self) -> None:
+        """Makes the button that looks at a table, and one for each way to read it where there are several."""
+        draft = self.drafts[""]
 
-                ActionButton("Look at it", lambda: self.propose(draft), show)
-                command("pinq init TABLE --delimiter ';' --decimal , --dates %d.%m.%Y -o NAME.yaml")
+        def show(made: str | list[dict[str, str]]) -> None:
+            if isinstance(made, str):
+                self.drafts[""] = Inputs()
+                ui.navigate.to(f"/policy/{made}")
+                return
+            ui.label("The file can be read in several ways. Which one is right?")
+            with row():
+                for way in made:
+                    ui.button(way_said(way), on_click=partial(again, way)).props("no-caps outline")
 
-    def _state(self, name: str) -> str:
-        """Says in one line where a policy stands."""
+        async def again(way: Mapping[str, str]) -> None:
+            draft.update(way)
+            await look.run()
+
+        look = ActionButton("Look at it", lambda: self.propose(draft), show)
+
+    def _delete(self, name: str) -> None:
+        """Deletes a proposal on which nothing was granted. Raises ``PolicyError`` for any other policy."""
+        if not self._state(name)[1]:
+            raise PolicyError(f"{name} has a ledger by now, so it is no draft.")
+        self._file(name).unlink()
+        self._reviews.pop(name, None)
+        self.drafts.pop(name, None)
+
+    def _state(self, name: str) -> tuple[str, bool]:
+        """Says in one line where a policy stands, and whether it is a draft, without a ledger."""
         try:
-            waiting = len(review.waiting(self.path / name))
-            if waiting:
-                return f"values to review: {waiting}"
+            waiting = len(waiting_in(self.path / name))
             status = grants.show(self.path / name)
-            return f"{status.spent} of {status.cap} spent, {len(status.accounts)} granted"
+        except NoLedger:
+            return (f"Values to review: {waiting}" if waiting else "Reviewed; nobody was granted anything yet"), True
         except PinqError as error:
-            return str(error)
+            return spoken(str(error)), False
+        return f"{status.spent} of {status.cap} spent, {len(status.accounts)} granted", False
 
-    def propose(self, draft: Inputs) -> str:
-        """Writes a proposal beside the others, as ``pinq init`` with the options that it says to try.
+    def propose(self, draft: Inputs) -> str | list[dict[str, str]]:
+        """Writes a proposal beside the others, of a table as the file suggests to read it.
 
         Returns:
-            The name of the file.
+            The name of the file; or the ways to read the table, where there are several.
 
         Raises:
-            PolicyError: As in ``propose``; nothing is tried where more than one way to read is left.
+            PolicyError: As in ``propose``.
         """
         data, uri_env = draft.said("data"), draft.said("uri_env")
         stated = {key: said for key in DIALECT if (said := draft.said(key))}
@@ -185,10 +194,13 @@ class Provider:
             except typer.BadParameter as error:
                 raise PolicyError(error.message) from None
             except PolicyError as error:
-                advised = _advised(str(error))
-                if not advised.keys() - stated.keys():
+                ways = _ways(str(error))
+                if not any(way.keys() - stated.keys() for way in ways):
                     raise
-                stated |= advised
+                sure = dict(set.intersection(*(set(way.items()) for way in ways)))
+                if not sure.keys() - stated.keys():
+                    return ways
+                stated |= sure
         name = f"{parse_policy(text, self.path / 'proposed').dataset}.yaml"
         with (self.path / name).open("x", encoding="utf-8") as file:
             file.write(text)
@@ -196,136 +208,27 @@ class Provider:
 
     # The review of a policy
 
-    def inspection(self, name: str) -> Inspection:
-        """The values to review, read again after a change of the file. Raises ``PolicyError`` as ``examples`` does."""
+    def review(self, name: str) -> Review:
+        """The review of a policy, with all that was typed and undone. Raises ``PolicyError`` for no file."""
         file = self._file(name)
-        key = file, file.stat().st_mtime_ns
-        if key not in self._inspections:
-            shown = examples(file, SHOWN_ROWS), raw_columns(file)
-            self._inspections = {key: Inspection(load_policy(file), review.waiting(file), *shown)}
-        return self._inspections[key]
+        if name not in self._reviews:
+            self._reviews[name] = Review(name, file, self.drafts[name])
+        return self._reviews[name]
 
     async def _review(self, name: str) -> None:
-        with frame(f"Review {name}", self._links(name)):
-            if await attempt(tell(), lambda: self.inspection(name)) is not None:
-                self._columns(name)
-
-    @ui.refreshable_method
-    def _columns(self, name: str) -> None:
-        """Shows what waits, and each column; drawn again after each act, in all tabs."""
-        inspection, file = self.inspection(name), self._file(name)
-        if inspection.waiting:
-            tell(f"values to review: {len(inspection.waiting)}. Nothing opens before.", "quiet")
-        else:
-            tell("Nothing waits for review. Check, then grant.", "good")
-        if inspection.policy.csv is not None:
-            said = inspection.policy.csv.model_dump(exclude_unset=True).items()
-            ui.label(
-                f"The file is read with {', '.join(f'{key} {json.dumps(value)}' for key, value in said)}."
-            ).classes("quiet")
-        with section("Whose presence is hidden"):
-            self._persons(name, inspection)
-        if inspection.waiting:
-            self._at_once(name, inspection)
-        with section("Check", "What the policy does to the rows, exactly: for your eyes only."):
-            ActionButton(
-                "Check", lambda: check(file), partial(_show_check, inspection.policy, name), main=not inspection.waiting
-            )
-            command(f"pinq check {shlex.quote(name)}")
-        for column, declared in inspection.policy.columns.items():
-            with section(column, declared.describe()):
-                shown = inspection.examples[column]
-                rows = [["in the table", *(one.raw for one in shown)], ["is read as", *(one.read for one in shown)]]
-                table(f"Examples of {column}", ["", *(f"row {number + 1}" for number in range(len(shown)))], rows)
-                self._items(name, column, inspection.of(column))
-                self._changing(name, f"Leave {column} out", partial(review.leave_out, file, column), main=False)
-
-    def _changing(self, name: str, text: str, change: Callable[[], object], *, main: bool = True) -> None:
-        """Makes a button that changes the policy file."""
-
-        def changed() -> None:
-            change()
-            self.inspection(name)  # read before it is drawn again, so that the page does not jump
-
-        ActionButton(text, changed, lambda _: self._columns.refresh(), main=main)
-
-    def _items(self, name: str, column: str, items: list[Waiting]) -> None:
-        """Shows what waits of a column, to be kept or changed with one reason."""
-        draft = self.drafts[name]
-        if not items:
-            return
-        ui.label("read off the rows").classes("mark")
-        for item in items:
-            draft.setdefault(item.name, item.value)
-        fields(draft, {item.name: f"{_label(item.name)}\n{item.remark}" for item in items})
-        fields(draft, {f"why {column}": f"Where {column} is publicly known from\n{SOURCE_HINT}"})
-        self._changing(
-            name, f"Confirm {column}", lambda: _confirm(self._file(name), items, draft, f"why {column}"), main=False
-        )
-        names = " ".join(f"--accept {shlex.quote(item.name)}" for item in items)
-        command(f"pinq review {shlex.quote(name)} {names} --because TEXT")
-
-    def _at_once(self, name: str, inspection: Inspection) -> None:
-        """Confirms many columns with one reason, as their fields have them."""
-        draft = self.drafts[name]
-        ticked: set[str] = draft.setdefault("many", set())
-
-        def tick(name: str, on: bool | None) -> None:
-            ticked.add(name) if on else ticked.discard(name)
-
-        def confirm() -> None:
-            chosen = [item for what in ticked for item in inspection.of(what)]
-            _confirm(self._file(name), chosen, draft, "why many")
-
-        with section("Many at once", "As their fields have them, with one reason."):
-            with ui.element("fieldset").classes("row-of"):
-                write(Html("Columns"), "legend")
-                boxes = [
-                    ui.checkbox(what, value=what in ticked, on_change=lambda event, what=what: tick(what, event.value))
-                    for what in ("max_rows", *inspection.policy.columns)
-                    if inspection.of(what)
-                ]
-            fields(draft, {"why many": f"Where all of this is publicly known from\n{SOURCE_HINT}"})
-            with row():
-                ui.button("Tick all", on_click=lambda: [box.set_value(True) for box in boxes]).props("no-caps outline")
-                self._changing(name, "Confirm what is ticked", confirm)
-
-    def _persons(self, name: str, inspection: Inspection) -> None:
-        """Asks whose presence is hidden: a row's, or all rows of a person."""
-        draft, unit, file = self.drafts[name], inspection.policy.bounded_unit, self._file(name)
-        ui.label(
-            "Now: each row by itself." if unit is None else f"All rows of one {unit.column}, at most {unit.max_rows}."
-        )
-        for item in inspection.of("privacy_unit"):
-            if unit is not None:  # proposed, because it stands out; nothing else is chosen before the provider chose
-                draft.setdefault("person", unit.column)
-                draft.setdefault("most rows", str(unit.max_rows))
-            ui.label(item.remark.partition(" (")[0]).classes("quiet")
-            label = "Column that names the person; none where each row is another one"
-            choice(label, inspection.raw, draft, "person", changed=lambda: counted.refresh(), clearable=True)
-
-            @ui.refreshable
-            async def counted() -> None:
-                if column := draft.said("person"):
-                    found = await attempt(tell(), lambda: groups(file, column))
-                    if found is not None:
-                        _show_groups(column, found)
-
-            with ui.column().classes("full"):
-                ui.timer(0, counted, once=True)
-            rows = "Rows of one person that count at most\na bound that is publicly known"
-            fields(draft, {"most rows": rows, "why unit": "Why\na case is a stay; a person has at most three a year"})
-            self._changing(name, "Confirm who is hidden", lambda: _set_unit(file, draft))
-        self._items(name, "max_rows", inspection.of("max_rows"))
+        with frame(f"Review {Path(name).stem}", self._links(name)):
+            found = await attempt(tell(), lambda: self.review(name))
+            if found is not None:
+                await found.show()
 
     # Its grants
 
     async def _grants(self, name: str) -> None:
-        with frame(f"Grants of {name}", self._links(name)):
+        with frame(f"Grants of {Path(name).stem}", self._links(name)):
             policy = await attempt(tell(), lambda: load_policy(self._file(name)))
             if policy is None:
                 return
-            file, draft = self._file(name), self.drafts[name]
+            file, draft = self._file(name), self.drafts[f"{name} grant"]
             self._accounts(name)
             with section("A new grant"):
                 end = {"expires": "Until (optional)\n2030-01-31"}
@@ -336,17 +239,16 @@ class Provider:
                 _meaning(draft, policy.schema_)
 
                 def granted(account: grants.GrantReport) -> None:
-                    _show_token(account, policy.dataset)
+                    self._show_token(account, policy.dataset)
                     self._accounts.refresh()
 
                 ActionButton("Grant", partial(_grant, file, draft), granted)
-                command(f"pinq grant {shlex.quote(name)} ANALYST --epsilon 1 --expires 2030-01-31 --because TEXT")
             with section("The cap over all analysts together", f"The policy says {policy.cap:f}. They may collude."):
                 cap = {"cap": "Cap\na lower one counts from the next grant or start on"}
                 fields(draft, cap | {"why cap": "Because (of the cap)\nit stands in the log"})
 
                 def change() -> None:
-                    review.change(file, "cap", draft.said("cap") or "", draft.said("why cap") or "")
+                    change_in(file, "cap", draft.said("cap") or "", draft.said("why cap") or "")
 
                 ActionButton("Change the cap", change, lambda _: ui.navigate.reload(), main=False)
 
@@ -390,7 +292,7 @@ class Provider:
 
         def done(account: grants.GrantReport) -> None:
             if account.token:
-                _show_token(account, load_policy(file).dataset)
+                self._show_token(account, load_policy(file).dataset)
             else:
                 self._accounts.refresh()
 
@@ -410,20 +312,54 @@ class Provider:
         with row():
             for text in changes:
                 ActionButton(text, partial(change, text), done, main=False, ask=partial(ask, text))
-        acts = {"extend": "--epsilon 0.5", "terms": "--max-epsilon 0.1", "token": "", "revoke": ""}
-        command("\n".join(f"pinq {act} {shlex.quote(name)} ANALYST {words}".strip() for act, words in acts.items()))
+
+    def _show_token(self, account: grants.GrantReport, dataset: str) -> None:
+        """Shows a token once, and all that its analyst needs beside it."""
+        done = f"{account.analyst} was granted epsilon {account.limit}. This token is shown only now, and kept nowhere:"
+        tell(done, "good")
+        ui.label(account.token).classes("token")
+        for warning in account.warnings:
+            ui.label(spoken(warning)).classes("quiet")
+        url, authority = self._address(dataset)
+        letter = Letter(account.analyst, dataset, url, authority)
+        with row():
+            ui.button("Copy the token", on_click=lambda: ui.clipboard.write(account.token)).props("no-caps outline")
+            keep = ui.button(
+                "Keep the letter to the analyst", on_click=lambda: ui.download.content(letter.packed(), letter.name)
+            )
+            keep.props("no-caps outline")
+        tell("The letter has the address, the certificate and the first lines. Send the token by another way.", "quiet")
+        if not self.serving.running():
+            tell("No server runs yet: start one under Serve, and look there whether the address is right.", "quiet")
+        ui.label(f"Address: {url}")
+        command(letter.lines, "The analyst's first lines", shown=True)
+
+    def _address(self, dataset: str) -> tuple[str, Path | None]:
+        """The address at which analysts ask, and the certificate of the house's own authority, if there is one."""
+        words, draft = shlex.split(self.serving.running()), self.drafts[""]
+        port = dict(pairwise(words)).get("--port", draft.said("port") or PORT)
+        own = Path(said) if (said := draft.said("authority")) else None
+        if "--insecure-http" in words:
+            return f"http://127.0.0.1:{port}/{dataset}", None
+        return f"https://{draft.said('host') or socket.getfqdn()}:{port}/{dataset}", own
 
     # The server
 
     def _serve(self) -> None:
         draft = self.drafts[""]
-        with frame("Serve", self._links()), section(f"pinq serve {self.path.name}"):
+        with frame("Serve", self._links()), section("The server of this folder"):
             ui.label("Analysts ask over HTTPS, with a certificate. Without one, this machine alone can ask.")
-            line = self.serving.running()
-            tell("It runs:" if line else "It does not run.", "good" if line else "quiet")
-            write(Html(escape(line)), "pre").classes("line")
-            draft.setdefault("port", "8443")
-            fields(draft, {"port": "Port", "cert": "Certificate (PEM)", "key": "Its key"})
+            runs = bool(self.serving.running())
+            tell("It runs. Analysts ask at:" if runs else "It does not run.", "good" if runs else "quiet")
+            for name in self._files(".yaml", ".yml") if runs else ():
+                ui.label(self._address(Path(name).stem)[0]).classes("token")
+            draft.setdefault("port", PORT)
+            draft.setdefault("host", socket.getfqdn())
+            fields(draft, {"host": "Name of this machine for analysts", "port": "Port"})
+            fields(draft, {"cert": "Certificate (a PEM file)", "key": "Its key (a PEM file)"})
+            fields(
+                draft, {"authority": "Certificate that analysts need (a PEM file)\nof your own authority; else empty"}
+            )
 
             def start() -> None:
                 cert, key = draft.said("cert"), draft.said("key")
@@ -439,80 +375,85 @@ class Provider:
     # The log
 
     async def _log(self, name: str) -> None:
-        with frame(f"Log of {name}", self._links(name)):
+        with frame(f"Log of {Path(name).stem}", self._links(name)):
             file = await attempt(tell(), lambda: self._file(name))
             if file is not None:
                 await show_report(self.drafts[f"{name} log"], file, None)
 
 
-def _advised(error: str) -> dict[str, str]:
-    """The options that an error of ``pinq init`` says to try; none where it leaves a choice."""
-    advised: dict[str, str] = {}
+@dataclass(frozen=True)
+class Letter:
+    """All that an analyst needs beside the token.
+
+    Attributes:
+        analyst: The analyst's name.
+        dataset: The dataset's name.
+        url: The address.
+        authority: The certificate of the provider's own authority.
+    """
+
+    analyst: str
+    dataset: str
+    url: str
+    authority: Path | None
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return f"{self.dataset}-for-{re.sub(r'[^A-Za-z0-9_.-]+', '_', self.analyst)}.zip"
+
+    @property
+    def lines(self) -> str:
+        """The analyst's first lines of Python."""
+        verify = ", verify=pathlib.Path('certificate.pem')" if self.authority else ""
+        plain = ", insecure_http=True" if self.url.startswith("http://") else ""
+        return (
+            "import pathlib, pinq\nfrom miners.tables import summary\n\n"
+            f"h = pinq.connect({self.url!r}, token=pathlib.Path('token.txt'){verify}{plain})\n"
+            "print(h.schema)\nprint(h.budget)\nprint(summary.plan(h, epsilon=0.1))  # free; without .plan it asks"
+        )
+
+    def packed(self) -> bytes:
+        """A ZIP archive to send: a page to read, the lines as a program, the certificate."""
+        page = (
+            f"{self.dataset}, for {self.analyst}\n\nAddress: {self.url}\n\n1. Install Python, then: pip install "
+            "pinq-miners\n2. Save the token, which you get by another way, in this folder as token.txt; show it to "
+            f"nobody.\n3. Run first.py:\n\n{self.lines}\n\nOr without code: pinq workbench {self.url} --token-file "
+            f"token.txt{' --verify certificate.pem' if self.authority else ''}\n"
+        )
+        packed = io.BytesIO()
+        with ZipFile(packed, "w") as archive:
+            archive.writestr("read-me.txt", page)
+            archive.writestr("first.py", self.lines + "\n")
+            if self.authority:
+                archive.write(self.authority, "certificate.pem")
+        return packed.getvalue()
+
+
+def _ways(error: str) -> list[dict[str, str]]:
+    """The ways to read a file that an error of a proposal says to try; none where it names no way."""
+    if sheets := re.search(r"has the sheets (.+); say which: --sheet NAME", error):
+        return [{"sheet": name} for name in sheets[1].split(", ")]
+    ways: list[dict[str, str]] = [{}]
+    error = error.replace("; try --encoding latin-1 or windows-1252", ": try --encoding windows-1252")  # it has both
     for advice in error.split(": try ")[1:]:
-        options = advice.partition(" (in a policy")[0].partition(". To keep")[0]
-        words = [] if " or " in options else shlex.split(options)
-        advised |= {option.removeprefix("--"): value for option, value in zip(words[::2], words[1::2], strict=True)}
-    return advised
+        options = advice.partition(" (in a policy")[0].partition(". ")[0].rstrip(".")
+        listed = [shlex.split(option) for option in options.split(" or ")]
+        read = [
+            {key.removeprefix("--"): value for key, value in zip(one[::2], one[1::2], strict=True)} for one in listed
+        ]
+        ways = [way | one for way in ways for one in read]
+    return [way for way in ways if way]
 
 
-def _column_of(name: str) -> str:
-    """The column of a value that waits, ``age`` of ``columns.age.upper``; empty where it is the policy's own."""
-    return name.removeprefix("columns.").rpartition(".")[0] if name.startswith("columns.") else ""
-
-
-def _label(name: str) -> str:
-    """The name of an unreviewed value on the page: ``age upper``."""
-    return f"{_column_of(name)} {name.rpartition('.')[2]}".strip()
-
-
-def _confirm(file: Path, items: list[Waiting], draft: Inputs, why: str) -> None:
-    """Confirms what waits as its fields have it, all of it or nothing."""
-    if not items:
-        raise PolicyError("Tick what is to be confirmed.")
-    changed = {item.name: str(draft[item.name]) for item in items if draft[item.name] != item.value}
-    review.confirm(file, [item.name for item in items], draft.said(why) or "", changed)
-
-
-def _set_unit(file: Path, draft: Inputs) -> None:
-    """Declares the privacy unit; the column that identifies persons cannot be queried."""
-    column, because, most = draft.said("person"), draft.said("why unit"), draft.said("most rows") or ""
-    unit = None
-    if column is not None:
-        if not most.isdecimal():
-            raise PolicyError("Say how many rows of one person count at most: a whole number that is publicly known.")
-        if because is None:
-            raise PolicyError("A reason is needed.")
-        if column in load_policy(file).columns:
-            review.leave_out(file, column)
-        unit = f"{{column: {json.dumps(column, ensure_ascii=False)}, max_rows: {most}}}"
-    review.confirm(file, ["privacy_unit"], because or "", unit)
-
-
-def _show_groups(column: str, group_sizes: RowsPerValue) -> None:
-    ui.label(
-        f"{group_sizes.values:,} different values of {column}; the commonest stands in {group_sizes.largest:,} rows."
-    )
-    rows = [[f"{size:,}", f"{values:,}"] for size, values in group_sizes.sizes]
-    table("Largest groups, read off the rows: for your review alone", ["rows each >", "how many have so many >"], rows)
-
-
-def _show_check(policy: Policy, name: str, report: CheckReport) -> None:
-    lost = report.source_rows - report.encoded_rows
-    ui.label(f"{report.source_rows:,} rows, {report.encoded_rows:,} encoded, {lost:,} left out.")
-    rows = [
-        [name, column.describe(), f"{report.left_out[name]:,}", f"{report.clamped.get(name, 0):,}"]
-        for name, column in policy.columns.items()
+def way_said(way: Mapping[str, str]) -> str:
+    """Says a way to read a file as a button does: dates by the last day of a year."""
+    said = [
+        ", ".join(f"{date(2024, 12, 31):{form}}" for form in value.split(",")) if key == "dates" else value
+        for key, value in way.items()
     ]
-    table("What becomes of each column", ["column", "domain", "left out >", "clamped >"], rows)
-    for column, values in report.lost.items():
-        ui.label(f"{column}: not declared are " + ", ".join(f"{value} ({rows:,} rows)" for value, rows in values))
-    for text in report.advice:
-        ui.label(f"Note: {text}").classes("quiet")
-    for text in report.problems:
-        tell(f"Not ready: {text}")
-    if report.ready:
-        tell("Ready: it can be granted on.", "good")
-        ui.link("Grant", f"/policy/{name}/grants")
+    names = ("" if key in ("sheet", "dates") else f"{DIALECT[key]}: " for key in way)
+    return ", ".join(map("".join, zip(names, said, strict=True)))
 
 
 @ui.refreshable
@@ -552,15 +493,3 @@ def _grant(file: Path, draft: Inputs) -> grants.GrantReport:
     terms = grants.make_terms(file, max_epsilon_per_query=draft.said("most"), queries_per_minute=draft.said("pace"))
     because, asked = here(draft.said("because") or ""), draft.said("epsilon") or ""
     return grants.grant(file, draft.said("analyst") or "", asked, draft.said("expires"), terms, by=because)
-
-
-def _show_token(account: grants.GrantReport, dataset: str) -> None:
-    done = f"{account.analyst} was granted epsilon {account.limit}. This token is shown only now, and kept nowhere:"
-    tell(done, "good")
-    ui.label(account.token).classes("token")
-    ui.button("Copy the token", on_click=lambda: ui.clipboard.write(account.token)).props("no-caps outline")
-    for warning in account.warnings:
-        ui.label(warning).classes("quiet")
-    url = f"https://HOST:8443/{dataset}"
-    python = f"import pathlib, pinq\nh = pinq.connect('{url}', token=pathlib.Path('FILE'))"
-    command(f"pinq workbench {url} --token-file FILE\n\n{python}", "How the analyst uses it")

@@ -12,14 +12,11 @@ from nicegui import ui
 from uvicorn import Config, Server
 
 from pinq.errors import QueryError
+from pinq.provider.report.html import MARK
 from pinq_workbench.guard import LINK, Guard
 
 HOST = "127.0.0.1"
 RECONNECT_SECONDS = 30.0  # for so long a page that lost its connection is kept as it was
-ICON = (
-    "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'><rect width='32' height='32' rx='7' fill='#0b3d5c'/>\
-<path d='M7 24V13M14 24V8M21 24v-7M27 24H5' stroke='#fff' stroke-width='3' fill='none'/></svg>"
-)
 
 
 def open_workbench(
@@ -52,7 +49,7 @@ def open_workbench(
     ui.run_with(
         app,
         title="pinq workbench",
-        favicon=ICON,
+        favicon=MARK,
         dark=None,
         language="en-US",
         tailwind=False,

@@ -13,6 +13,7 @@ Privacy:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -287,6 +288,20 @@ class Encoder:
             counts.append(f"count(*) FILTER ({beyond})")
         return f"SELECT {', '.join(counts) or 'count(*) FILTER (false)'} FROM {self._raw.rows(source)}"
 
+    def shapes(self, source: str) -> str:
+        """A query for the rows of each column by bar, the bars of ``bars_of``, as maps from bars to rows."""
+        maps = []
+        for (name, column), code in zip(self._policy.schema_.columns.items(), self._select, strict=False):
+            bar = code.rpartition(" AS ")[0]
+            if column.type != "categorical":
+                number, (bars, width) = _number(self._raw.values[name], column), bars_of(column)
+                low, high = float(column.lower), float(column.upper)
+                last = f"CASE WHEN {number} <= {high!r} THEN {bars - 1} ELSE {bars} END"
+                bar = f"CAST(greatest(-1, least(floor(({number} - {low!r}) / {width!r}), {last})) AS INTEGER)"
+                bar = f"CASE WHEN {number} IS NOT NULL THEN {bar} END"
+            maps.append(f"histogram({bar})")
+        return f"SELECT count(*), {', '.join(maps)} FROM {self._raw.rows(source)}"
+
     def unread(self, source: str) -> str:
         """A query that counts the values that a declaration cannot read, and lists the commonest."""
         found = []
@@ -298,6 +313,15 @@ class Encoder:
             which = f"FILTER ({text} IS NOT NULL AND {read} IS NULL)"
             found += [f"count(*) {which}", f"approx_top_k({text}, {EXAMPLES}) {which}"]
         return f"SELECT {', '.join(found)} FROM {self._raw.rows(source)}"
+
+
+BARS = 30  # of a picture of a number
+
+
+def bars_of(column: Numeric) -> tuple[int, float]:
+    """The number of bars between a number's bounds, and the width of each; all rows below are bar -1."""
+    cells = math.ceil(column.cells / BARS)  # of a bar
+    return math.ceil(column.cells / cells), cells * float(column.step or 1)
 
 
 def encode(batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes = b"") -> pa.Table:

@@ -18,7 +18,7 @@ from fractions import Fraction
 import pyarrow as pa
 
 from pinq.engine import ArrayEngine, EncodingReport, RawTable, SparkEngine, group_sizes, open_engine, read_columns
-from pinq.engine.encoding import Encoder
+from pinq.engine.encoding import Encoder, bars_of
 from pinq.engine.numbers import date_forms, define_readings, likely_spelling
 from pinq.engine.sources import declared_columns, quoted, small_database, source_dialect, source_facts
 from pinq.errors import LedgerError, PolicyError
@@ -334,6 +334,45 @@ class RowsPerValue:
     sizes: tuple[tuple[int, int], ...]
 
 
+@dataclass(frozen=True)
+class Shape:
+    """The rows of a column by bar, exact: for a picture beside its declaration.
+
+    Attributes:
+        bars: The numbers of rows: of each value, or of equal parts from the lower bound to the upper one.
+        below, above: The rows beyond the bounds of a number, which count as the bound.
+        lost: The rows without a declared value.
+        width: The width of a part; 0 for values.
+    """
+
+    bars: tuple[int, ...]
+    below: int
+    above: int
+    lost: int
+    width: float
+
+
+def shapes(policy: str | os.PathLike[str] | Policy) -> dict[str, Shape]:
+    """Counts the rows of each column as its declaration would encode them, in one pass.
+
+    Raises:
+        PolicyError: Wrong policy, or a source that cannot be read or lacks a declared column.
+    """
+    loaded = load_policy(policy).at()
+    with closing(read_columns(loaded, likely=False)) as raw:
+        _require(raw, declared_columns(loaded))
+        encoder = Encoder(raw.connection, loaded, raw.types, b"")
+        ((rows, *maps),) = raw.connection.execute(encoder.shapes(raw.name)).fetchall()
+    found: dict[str, Shape] = {}
+    for (name, column), counts in zip(loaded.schema_.columns.items(), maps, strict=True):
+        counts = counts or {}
+        bars, width = (column.cells, 0.0) if column.type == "categorical" else bars_of(column)
+        inside = tuple(counts.get(bar, 0) for bar in range(bars))
+        beyond = 0 if width == 0 else counts.get(bars, 0)
+        found[name] = Shape(inside, counts.get(-1, 0), beyond, rows - sum(counts.values()), width)
+    return found
+
+
 def examples(policy: str | os.PathLike[str] | Policy, rows: int = 5) -> dict[str, list[Example]]:
     """Reads some rows as a policy does: for each column, values and what becomes of them.
 
@@ -341,7 +380,7 @@ def examples(policy: str | os.PathLike[str] | Policy, rows: int = 5) -> dict[str
         PolicyError: Wrong policy, or a source that cannot be read or lacks a declared column.
     """
     loaded = load_policy(policy).at()
-    with closing(read_columns(loaded)) as raw:
+    with closing(read_columns(loaded, likely=False)) as raw:
         _require(raw, declared_columns(loaded))
         encoder = Encoder(raw.connection, loaded, raw.types, b"")
         found = raw.connection.execute(encoder.compared(raw.name, rows)).fetchall()
@@ -358,7 +397,7 @@ def groups(policy: str | os.PathLike[str] | Policy, column: str, limit: int = 6)
     Raises:
         PolicyError: Wrong policy, or a source that cannot be read or has no such column.
     """
-    with closing(read_columns(load_policy(policy).at())) as raw:
+    with closing(read_columns(load_policy(policy).at(), likely=False)) as raw:
         _require(raw, [column])
         values, sizes = group_sizes(raw.connection, raw.name, column, limit)
         return RowsPerValue(values, sizes[0][0], tuple(size for size in sizes if values))
@@ -366,7 +405,7 @@ def groups(policy: str | os.PathLike[str] | Policy, column: str, limit: int = 6)
 
 def raw_columns(policy: str | os.PathLike[str] | Policy) -> list[str]:
     """Names the columns of the source, those too that the policy leaves out."""
-    with closing(read_columns(load_policy(policy).at())) as raw:
+    with closing(read_columns(load_policy(policy).at(), likely=False)) as raw:
         return list(raw.types)
 
 

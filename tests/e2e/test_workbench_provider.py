@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import copy
@@ -41,11 +43,28 @@ def write_cases(file: Path, persons: int = 200) -> None:
 
 
 def confirm_the_rest(browser: Browser, reason: str) -> None:
-    """Confirms the number of rows, then all columns at once."""
-    browser.push("Tick all")
-    browser.fill("Where all of this is publicly known from", reason)
-    browser.push("Confirm what is ticked")
+    """Confirms the number of rows, then each step of columns, with one reason for all of them."""
+    browser.fill("Where this is publicly known from", reason)
+    browser.push("Confirm the number of rows")
+    browser.sees("Each picture: all rows")
+    browser.fill("Where this is publicly known from", reason)
+    while text := browser.js(CONFIRM):
+        title = json.dumps(browser.js(STEP))
+        browser.push(text)
+        browser.wait(f"{STEP} !== {title} && !document.querySelector('.q-btn--loading')")
     browser.sees("Nothing waits for review")
+
+
+CONFIRM = (
+    "([...document.querySelectorAll('button')].find((one) => one.innerText.startsWith('Confirm')) || {}).innerText"
+)
+STEP = "document.querySelector('nav [aria-current]').innerText"
+
+
+def in_codes(browser: Browser) -> list[str]:
+    """What a page says in the words of a policy file or of the command line."""
+    said = re.findall(r"--\w+|`|columns\.|max_rows|privacy_unit|\bpinq \w+|\.yaml", browser.text)
+    return [f"{one!r} is no word for people" for one in said]
 
 
 @pytest.fixture(scope="module")
@@ -75,37 +94,56 @@ def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
         wrong += look_at(browser, "provider-start")
         browser.choose("Table", "cases.csv")
         browser.push("Look at it")
-        browser.sees("values to review", "read off the rows", "numbers 0 to 20000")
-        browser.sees('The file is read with delimiter ";", decimal ",", dates ["%d.%m.%Y"].')
-        browser.sees("200 different values of Patientennummer", "Largest groups")  # it looks like a person's
-        wrong += look_at(browser, "provider-review")
+        browser.sees("Whose presence must not show?", "Patientennummer names the person: 200 persons")
+        browser.sees("200 different values of Patientennummer", "Largest groups")
+        wrong += [*look_at(browser, "provider-persons"), *in_codes(browser)]
         browser.fill("Rows of one person that count at most", "3")
-        browser.fill("Why", "a case is a stay, at most three a year")
-        browser.fill("Alter upper", "120")
         browser.push("Confirm who is hidden")
-        browser.sees("All rows of one Patientennummer, at most 3.")
+        browser.sees("A reason is needed")
+        browser.push("the rules of the registry")
+        browser.push("Confirm who is hidden")
+        browser.sees("All rows of one Patientennummer, 3.")
     finally:
         running.kill()  # in the middle: what was confirmed is in the file
     browser.sees("Connection lost")
 
     with bench(place, folder) as again:
         browser.open(again.link)
-        browser.push("cases.yaml")
-        browser.sees("All rows of one Patientennummer, at most 3.")
-        assert "Fallnummer" not in browser.text  # which names rows
-        browser.push("Leave verstorben out")
+        browser.push("cases")
+        browser.sees("All rows of one Patientennummer, 3.")
+        browser.fill("Where this is publicly known from", "admission form")
+        browser.push("Confirm the number of rows")
+        browser.push("Numbers")
+        browser.sees("10 to 100")
+        assert browser.js("document.querySelectorAll('svg.shape').length") == 2
+        browser.push_named("Look at Alter")
+        browser.fill("To", "120")
+        browser.push("Done")
+        browser.sees("10 to 120")
+        wrong += [*look_at(browser, "provider-review"), *in_codes(browser)]
+        browser.push_named("Leave Kosten out")
+        browser.wait("!document.body.innerText.includes('Kosten')")
+        browser.push("Undo the last step")
+        browser.sees("Kosten")
+        browser.push("Lists of values")
+        browser.push_named("Leave verstorben out")
         browser.wait("!document.body.innerText.includes('verstorben')")
-        browser.push("Confirm Alter")
+        browser.push("Numbers")
+        browser.push("Confirm these 2")
         browser.sees("A reason is needed")
-        browser.fill("Alter upper", "120")
-        browser.fill("Where Alter is publicly known from", "nobody was ever older")
         browser.open(again.root + "/policy/cases.yaml")  # a reload loses nothing
-        browser.push("Confirm Alter")
-        browser.sees("whole numbers 10 to 120")
-        confirm_the_rest(browser, "admission form")
-        browser.push("Check")
+        browser.sees("10 to 120")
+        browser.push("a law or a standard")
+        browser.push("Confirm these 2")
+        browser.sees("Numbers ✓")
+        for _ in range(2):
+            title = browser.js(STEP)
+            browser.push(browser.js(CONFIRM))
+            browser.wait(f"{STEP} !== {json.dumps(title)}")
+        browser.push("Check now")
         browser.sees("600 rows, 600 encoded", "Ready")
-        wrong += look_at(browser, "provider-check")
+        assert "Fallnummer: it seems to name rows" in browser.js("document.body.textContent")
+        wrong += [*look_at(browser, "provider-check"), *in_codes(browser)]
 
         browser.push("Grants")
         browser.sees("Nobody was granted anything yet")
@@ -121,6 +159,7 @@ def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
         browser.sees("62.2%", "A count of 10,000")
         browser.push("Grant")
         browser.sees("This token is shown only now")
+        browser.sees("Address: https://", ":8443/cases", "pinq.connect('https://")
         wrong += look_at(browser, "provider-grant")
         token = browser.js("document.querySelector('.token').innerText")
         assert not [text for text in browser.console if token in text]
@@ -133,7 +172,8 @@ def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
         inside = "document.querySelector('iframe').contentDocument.body.innerText"
         browser.wait(f"{inside}.includes('contract 17') && {inside}.includes('a second question')")
     policy = folder / "cases.yaml"
-    assert load_policy(policy).reviewed["columns.Alter.upper"] == "nobody was ever older"
+    assert load_policy(policy).reviewed["columns.Alter.upper"] == "a law or a standard"
+    assert load_policy(policy).schema_.numeric_columns["Alter"].upper == 120
     assert [(one.analyst, str(one.limit)) for one in show(policy).accounts] == [("ana", "0.75")]
     assert token not in again.said
     assert not wrong, "\n".join(wrong)
@@ -156,12 +196,12 @@ def test_a_workbook_is_served_and_a_grant_ends(place: Path, workbook: Path, brow
         browser.open(running.link)
         browser.choose("Table", "visits.xlsx")
         browser.push("Look at it")
-        browser.sees("say which: --sheet NAME")
-        browser.push("How the file is written: signs, dates, sheet")
-        browser.fill("Sheet of a workbook (sheet)", "Fälle 2024")
-        browser.push("Look at it")
-        browser.sees("values to review", "Aufnahme", "Station", "skip 3")
-        browser.fill("Why", "one row a person")
+        browser.sees("Which one is right?")
+        assert not in_codes(browser)
+        browser.push("Fälle 2024")
+        browser.sees("Whose presence must not show?")
+        browser.push("Each row is another person")
+        browser.push("one row is one person")
         browser.push("Confirm who is hidden")
         browser.wait("!document.body.innerText.includes('Confirm who is hidden')")
         confirm_the_rest(browser, "the sheet's form")
@@ -175,7 +215,7 @@ def test_a_workbook_is_served_and_a_grant_ends(place: Path, workbook: Path, brow
         browser.sees("It does not run.")
         browser.fill("Port", str(port))
         browser.push("Start")
-        browser.sees("It runs:", f"--port {port}")
+        browser.sees("It runs.", f"http://127.0.0.1:{port}/visits")
         wrong = look_at(browser, "provider-serve")
         url = f"http://127.0.0.1:{port}/visits"
         with pinq.connect(url, token=token, insecure_http=True) as h:
@@ -194,7 +234,7 @@ def test_a_workbook_is_served_and_a_grant_ends(place: Path, workbook: Path, brow
         with pytest.raises(pinq.NotAuthorised):
             pinq.connect(url, token=token, insecure_http=True)
         browser.push("Serve")
-        browser.sees("It runs:")
+        browser.sees("It runs.")
         browser.push("Stop")
         browser.sees("It does not run.")
         with pytest.raises(pinq.Unavailable):
@@ -215,9 +255,9 @@ def test_strangers_need_few_clicks(place: Path, workbook: Path, browser: Browser
         browser.fill("Rows of one person that count at most", "3")
         browser.fill("Why", "at most three stays a year")
         browser.push("Confirm who is hidden")
-        browser.sees("All rows of one Patientennummer, at most 3.")
+        browser.sees("All rows of one Patientennummer, 3.")
         confirm_the_rest(browser, "admission form")
-        browser.push("Check")
+        browser.push("Check now")
         browser.push("Grant")
         browser.fill("Analyst", "ana")
         browser.fill("Epsilon", "1")
@@ -230,7 +270,7 @@ def test_strangers_need_few_clicks(place: Path, workbook: Path, browser: Browser
         ways = {"a provider": browser.counted()}
         browser.fill("Port", str(port))  # no machine for tests has the usual one for certain
         browser.push("Start")
-        browser.sees("It runs:")
+        browser.sees("It runs.")
         assert browser.counted() == (1, 1)
         ways["a provider"] = ways["a provider"][0] + 1, ways["a provider"][1]
 

@@ -157,7 +157,10 @@ def _moment(at: str) -> float:
 
 
 MAX_ROWS, MAX_QUERIES = 500, 50
-STYLE = files("pinq.provider.report").joinpath("style.css").read_text(encoding="utf-8")
+STYLE, _SVG = (
+    files("pinq.provider.report").joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "mark.svg")
+)
+MARK = Html(_SVG)
 
 _BREAK, _NEWLINE = Html("<br>"), Html("\n")
 _PAGE = """<!doctype html>
@@ -166,7 +169,7 @@ _PAGE = """<!doctype html>
 <meta name='color-scheme' content='light dark'>\
 <meta http-equiv='Content-Security-Policy' content="default-src 'none'; style-src 'unsafe-inline'">\
 <title>{title}</title><style>{style}</style></head>
-<body><main>
+<body><header>{mark}<span>pinq</span></header><main>
 {body}
 </main></body></html>
 """
@@ -196,7 +199,8 @@ def page(audit: Audit) -> str:
 
 def document(title: str, body: Html) -> str:
     """Writes a self-contained page: the style inside, no script, nothing from elsewhere."""
-    return _PAGE.format(title=escaped(title), style=STYLE, body=body)
+    mark = MARK.replace(' xmlns="http://www.w3.org/2000/svg"', "")  # which a picture in a page needs not
+    return _PAGE.format(title=escaped(title), style=STYLE, mark=mark, body=body)
 
 
 def _cards(audit: Audit) -> Html:

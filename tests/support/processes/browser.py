@@ -79,7 +79,14 @@ class Browser:
 
     def push(self, text: str) -> None:
         """Presses a button or follows a link by its text, once it can be pressed."""
-        one = f"[...document.querySelectorAll('button, a, summary, .q-item')].find((one) => one.innerText.trim().split('\\n')[0] === {json.dumps(text)} && !one.disabled)"
+        one = f"[...document.querySelectorAll('button, a, summary, .q-item, .q-radio')].find((one) => one.innerText.trim().split('\\n')[0] === {json.dumps(text)} && !one.disabled)"
+        self.wait(f"!!({one})")
+        self.js(f"{one}.click()")
+        self.clicks += 1
+
+    def push_named(self, name: str) -> None:
+        """Presses a button by the name that a screen reader says."""
+        one = f"document.querySelector('button[aria-label={json.dumps(name)}]')"
         self.wait(f"!!({one})")
         self.js(f"{one}.click()")
         self.clicks += 1
