@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The review of a proposed policy, for people who decide and write no code: a question a step.
 
-Order: the steps, with alike columns in one; the page; whose presence is hidden; the columns of a step, each with
-a picture of its rows against what is proposed; the check. Pictures and examples are exact: for the provider only.
+Order: the steps, with alike columns in one; the page; the persons; the columns of a step, each with a picture of
+its rows against the proposed bounds; the check. Pictures and examples are exact: for the provider only.
 """
 
 from __future__ import annotations
@@ -315,7 +315,8 @@ class Review:
 
     def _bounds(self, name: str) -> tuple[float | None, float | None]:
         """The typed bounds of a number; None where they are as the file has them, or are none."""
-        return tuple(_number(self.draft.get(f"columns.{name}.{end}")) for end in ("lower", "upper"))  # type: ignore[return-value]
+        low, high = (_number(self.draft.get(f"columns.{name}.{end}")) for end in ("lower", "upper"))
+        return low, high
 
     def _says(self, name: str, column: Column, shape: Shape) -> str:
         """Says what is proposed, in few words."""
