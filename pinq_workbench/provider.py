@@ -33,7 +33,7 @@ from pinq.provider import grants
 from pinq.provider.policy_file import load_policy, parse_policy
 from pinq.provider.proposal import propose
 from pinq.provider.report.markup import Html, when
-from pinq.provider.review import waiting as waiting_in
+from pinq.provider.review import change as change_in, waiting as waiting_in
 from pinq.public.epsilon import Epsilon, laplace_interval, max_belief
 from pinq.public.schema import Schema
 from pinq_workbench.auditor import show_report

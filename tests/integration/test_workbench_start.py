@@ -49,7 +49,8 @@ def test_a_file_is_read_as_it_suggests_and_not_where_it_may_be_read_in_two_ways(
     file = tmp_path / "visits.csv"
     file.write_text("\n".join(["day;cost", *lines]) + "\n", encoding="utf-8")
     ways = Provider(tmp_path).propose(Inputs(data="visits.csv"))
-    assert sorted(way_said(way) for way in ways) == ["12/31/2024", "31/12/2024"]
+    assert not isinstance(ways, str)
+    assert sorted(map(way_said, ways)) == ["12/31/2024", "31/12/2024"]
     name = str(Provider(tmp_path).propose(Inputs(data="visits.csv", dates="%d/%m/%Y")))
     written = load_policy(tmp_path / name).csv
     assert written is not None
