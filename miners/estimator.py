@@ -154,6 +154,8 @@ class FitPlan(ABC, Generic[Source]):
 
     def plan(self, rows: int | None) -> Plan:
         """Returns the plan for a number of rows; None for ``max_rows``."""
+        if rows is not None:
+            whole_number("rows", rows, 0, 2**33)
         notes, warnings = tuple(self.notes()), self.warnings(rows)
         return Plan(self.title, tuple(self.lines()), self.total.exact, notes, warnings)
 

@@ -178,7 +178,6 @@ class ContextTask(FitPlan["PrivateQueryable"]):
         deviation above 10 brings the warning.
         """
         most, noise = self.schema.max_rows if rows is None else rows, self.lines()[-1].noise or 0.0
-        whole_number("rows", most, 0, 2**33)
         largest = max(self.parts(name) for name in self.targets)
         other = sum(self.parts(name) for name in self.splits) / len(self.splits)
         if most >= largest * other * noise:

@@ -331,7 +331,7 @@ class OwnersTreeFit(OwnersFit):
         if self.miner.strategy != "turns":  # best-first growth stops by itself
             return ()
         noise, _ = leaves.noise
-        expected = problem.schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
+        expected = problem.schema.max_rows if rows is None else rows
         return lost_votes(expected, 2**leaves.level, noise * self.strategy.holders**0.5, known=rows is not None)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from miners.budget.plan import Plan, tell
 from miners.fitted.theme import BLUE, INK, axes_of, panels
-from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState, Work, draw_map
+from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState, draw_map
 from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge
 from pinq.public.checks import many, require_bool, whole_number
 from pinq.public.schema import Schema
@@ -128,14 +128,14 @@ def debiased(covariance: np.ndarray, deviation: float) -> np.ndarray:
     return (vectors * (plain if plain.any() else np.maximum(values, 0))) @ vectors.T
 
 
-class ComponentsFit(LinearFit["PCA"]):
+class ComponentsFit(LinearFit):
     """The fit of components."""
 
     def learn(self, handle: PrivateQueryable) -> Components:
         """Asks for products; returns the components."""
-        work, n_components = self.work, self.miner.n_components
-        coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0], work.norm)
-        moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[1])
+        n_components = self.miner.n_components
+        coordinates = Coordinates.asked(handle, self.schema, self.columns, self.shares[0], self.norm)
+        moments = NoisyMoments.asked(handle, coordinates, self.norm, self.shares[1])
         tell((*self.warnings(moments.rows), *coordinates.doubts))
         count = len(coordinates.entries) if n_components is None else n_components
         return Components.of(coordinates, moments, self.miner.scaled, count)
@@ -246,9 +246,7 @@ class PCA(LinearMiner):
         columns = asked_columns(schema, target or None, named)
         if self.n_components is not None:
             whole_number("n_components", self.n_components, 1, len(Coordinates.unasked(schema, columns).entries))
-        work = Work.of(schema, columns, "", "components", self.epsilon)
-        work.heaviest.check(schema)
-        return ComponentsFit(self, work)
+        return ComponentsFit.of(self, schema, columns, "", "components")
 
     @property
     def _model(self) -> Components:

@@ -22,7 +22,7 @@ from miners.budget.plan import PlanLine, tell
 from miners.estimator import Classifier, require_varied
 from miners.fitted.node import as_array
 from miners.fitted.theme import INK, axes_of
-from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState, Work, draw_map
+from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState, draw_map
 from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge, noisy_products, product_line
 from pinq.errors import QueryError
 from pinq.language.specs import Groups, Values
@@ -204,41 +204,38 @@ def own_classes(coordinates: Coordinates, target: str, moments: NoisyMoments, al
     return Gaussians(coordinates, target, np.maximum(sizes, 1.0), means, np.array(shapes))
 
 
-class DiscriminantFit(LinearFit["LinearDiscriminant"]):
+class DiscriminantFit(LinearFit):
     """The fit of a discriminant."""
 
     def learn(self, handle: PrivateQueryable) -> Gaussians:
         """Asks for products, and sums of each class; returns the normal classes."""
-        work, target = self.work, self.work.target
-        coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0])
+        target = self.target
+        coordinates = Coordinates.asked(handle, self.schema, self.columns, self.shares[0])
         classes = handle.partition(Values(target))
-        if work.by_class:
-            moments = NoisyMoments.asked(classes, coordinates, work.norm, work.shares[1])
-            moments = NoisyMoments(moments.matrices[: work.classes], moments.deviation)
+        if self.by_class:
+            moments = NoisyMoments.asked(classes, coordinates, self.norm, self.shares[1])
+            moments = NoisyMoments(moments.matrices[: self.classes], moments.deviation)
             tell((*self.warnings(moments.rows), *coordinates.doubts))
-            return own_classes(coordinates, target, moments, work.shape == "each")
-        sums, noise = noisy_products(classes, coordinates.products(work.norm, "sums"), work.shares[1])
-        numbers, noise = sums[: work.classes] * coordinates.reach**2, noise * coordinates.reach**2
-        known = handle.partition(Groups(target, (work.schema.categorical(target).values,)))
-        moments = NoisyMoments.asked(known, coordinates, work.norm, work.shares[2])
+            return own_classes(coordinates, target, moments, self.shape == "each")
+        sums, noise = noisy_products(classes, coordinates.products(self.norm, "sums"), self.shares[1])
+        numbers, noise = sums[: self.classes] * coordinates.reach**2, noise * coordinates.reach**2
+        known = handle.partition(Groups(target, (self.schema.categorical(target).values,)))
+        moments = NoisyMoments.asked(known, coordinates, self.norm, self.shares[2])
         tell((*self.warnings(moments.rows), *coordinates.doubts))
         return pooled_classes(coordinates, target, numbers, noise, moments)
 
     def lines(self) -> Sequence[PlanLine]:
         """Returns a line for each query."""
-        work = self.work
         *scales, products = super().lines()
-        if work.by_class:
+        if self.by_class:
             return *scales, products
-        classes = work.schema.columns[work.target].codes
-        sums = product_line(work.schema, work.norm, "sums", "sums of columns", work.shares[1], 1, classes)
+        classes = self.schema.columns[self.target].codes
+        sums = product_line(self.schema, self.norm, "sums", "sums of columns", self.shares[1], 1, classes)
         return *scales, sums, products
 
     def notes(self) -> tuple[str, ...]:
         """Returns the unit of noise, and the number of covariances."""
-        shape = (
-            "each class has its own covariance." if self.work.shape == "own" else "all classes share one covariance."
-        )
+        shape = "each class has its own covariance." if self.shape == "own" else "all classes share one covariance."
         return (*super().notes(), shape)
 
     def doubt(self, edge: float, rows: int) -> str:
@@ -296,9 +293,8 @@ class LinearDiscriminant(Classifier, LinearMiner):
             raise QueryError(f"the target `{target}` is numeric; take LinearRegression, which predicts its mean.")
         require_varied(schema, target)
         columns = asked_columns(schema, target, self.attributes)
-        pooled, each = (Work.of(schema, columns, target, shape, self.epsilon) for shape in ("pooled", "each"))
-        pooled.heaviest.check(schema)
-        return DiscriminantFit(self, pooled if each.hidden else each)
+        pooled, each = (DiscriminantFit.of(self, schema, columns, target, shape) for shape in ("pooled", "each"))
+        return pooled if each.hidden else each
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -322,5 +318,5 @@ class QuadraticDiscriminant(LinearDiscriminant):
 
     def _checked(self, schema: Schema, target: str) -> DiscriminantFit:
         alike = super()._checked(schema, target)
-        own = Work.of(schema, alike.work.columns, target, "own", self.epsilon)
-        return alike if own.hidden else DiscriminantFit(self, own)
+        own = DiscriminantFit.of(self, schema, alike.columns, target, "own")
+        return alike if own.hidden else own

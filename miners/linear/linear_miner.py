@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
 
-M = TypeVar("M", bound="LinearMiner")
 Shape = Literal["regression", "components", "pooled", "each", "own"]
 """What is learned; of classes a covariance of all rows, the mean of those of each class, or one for each."""
 
@@ -45,70 +44,6 @@ REGIMES: Mapping[Shape, tuple[tuple[int, ...], float]] = {
 
 CLEAR = 0.01  # of the rows: the noise in each part of a regression's histograms
 MOST_FOR_MEAN = 20  # of a hundred parts of epsilon, for each query of the target alone
-
-
-@dataclass(frozen=True)
-class Work:
-    """The decisions before the first query.
-
-    Attributes:
-        schema: The public schema.
-        columns: The columns that the queries read.
-        target: The predicted column; empty for nothing.
-        shape: The model.
-        shares: The costs of the queries, in their order.
-    """
-
-    schema: Schema
-    columns: tuple[str, ...]
-    target: str
-    shape: Shape
-    shares: tuple[Epsilon, ...]
-
-    @classmethod
-    def of(cls, schema: Schema, columns: tuple[str, ...], target: str, shape: Shape, epsilon: EpsilonLike) -> Self:
-        """Divides epsilon; without numeric columns there is no query for their scales."""
-        weights, loss = REGIMES[shape][0], Epsilon.of(epsilon)
-        if shape == "regression":
-            # Of 5,000 rows at .1, 35 % of epsilon would make it so; 15 % is the most.
-            each = round(100 * ROOT * count_scale(schema, loss) / (CLEAR * schema.max_rows))
-            each = min(max(each, weights[1]), MOST_FOR_MEAN)
-            weights = (weights[0], each, each + 1, each, sum(weights[1:]) - 3 * each - 1)
-        if any(name in schema.numeric_columns for name in columns):
-            return cls(schema, columns, target, shape, spread(loss, weights))
-        return cls(schema, columns, target, shape, (ZERO, *spread(loss, weights[1:])))
-
-    @property
-    def norm(self) -> Norm:
-        """Of the rows' vectors."""
-        share = None if self.by_class else self.shares[-1]
-        return Norm.of(self.schema, self.columns, share, target=self.shape == "regression")
-
-    @property
-    def heaviest(self) -> Products:
-        """The products of the later query, in any scales."""
-        target = (self.target, 0.0, 1.0, 1.0) if self.shape == "regression" else None
-        return Coordinates.unasked(self.schema, self.columns).products(target=target)
-
-    @property
-    def by_class(self) -> bool:
-        """Whether the products of each class are queried."""
-        return self.shape in ("each", "own")
-
-    @property
-    def classes(self) -> int:
-        """The number of classes."""
-        return len(self.schema.categorical(self.target).values)
-
-    @property
-    def hidden(self) -> bool:
-        """Whether noise hides too much of as many rows as there may be."""
-        return self.edge(self.schema.max_rows) >= REGIMES[self.shape][1]
-
-    def edge(self, rows: int) -> float:
-        """The largest eigenvalue of the noise in the covariance of so many rows, or of a class of them."""
-        noise = ROOT * count_scale(self.schema, self.shares[-1]) * self.norm.limit("all")
-        return noise_edge(noise, self.norm.entries) * (self.classes if self.by_class else 1) / max(rows, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,41 +103,94 @@ class LinearState(ABC):
 
 
 @dataclass(frozen=True)
-class LinearFit(FitPlan["PrivateQueryable"], Generic[M]):
+class LinearFit(FitPlan["PrivateQueryable"]):
     """The fit of a linear model.
 
     Attributes:
         miner: The miner, with its parameters.
-        work: The decisions before the first query.
+        schema: The public schema.
+        columns: The columns that the queries read.
+        target: The predicted column; empty for nothing.
+        shape: The model.
+        shares: The costs of the queries, in their order.
     """
 
-    miner: M
-    work: Work
+    miner: Any
+    schema: Schema
+    columns: tuple[str, ...]
+    target: str
+    shape: Shape
+    shares: tuple[Epsilon, ...]
+
+    @classmethod
+    def of(cls, miner: LinearMiner, schema: Schema, columns: tuple[str, ...], target: str, shape: Shape) -> Self:
+        """Divides epsilon; without numeric columns there is no query for their scales."""
+        weights, loss = REGIMES[shape][0], Epsilon.of(miner.epsilon)
+        if shape == "regression":
+            # Of 5,000 rows at .1, 35 % of epsilon would make it so; 15 % is the most.
+            each = round(100 * ROOT * count_scale(schema, loss) / (CLEAR * schema.max_rows))
+            each = min(max(each, weights[1]), MOST_FOR_MEAN)
+            weights = (weights[0], each, each + 1, each, sum(weights[1:]) - 3 * each - 1)
+        numeric = any(name in schema.numeric_columns for name in columns)
+        shares = spread(loss, weights) if numeric else (ZERO, *spread(loss, weights[1:]))
+        fit = cls(miner, schema, columns, target, shape, shares)
+        fit.heaviest.check(schema)
+        return fit
+
+    @property
+    def norm(self) -> Norm:
+        """Of the rows' vectors."""
+        share = None if self.by_class else self.shares[-1]
+        return Norm.of(self.schema, self.columns, share, target=self.shape == "regression")
+
+    @property
+    def heaviest(self) -> Products:
+        """The products of the later query, in any scales."""
+        target = (self.target, 0.0, 1.0, 1.0) if self.shape == "regression" else None
+        return Coordinates.unasked(self.schema, self.columns).products(target=target)
+
+    @property
+    def by_class(self) -> bool:
+        """Whether the products of each class are queried."""
+        return self.shape in ("each", "own")
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return len(self.schema.categorical(self.target).values)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether noise hides too much of as many rows as there may be."""
+        return self.edge(self.schema.max_rows) >= REGIMES[self.shape][1]
+
+    def edge(self, rows: int) -> float:
+        """The largest eigenvalue of the noise in the covariance of so many rows, or of a class of them."""
+        noise = ROOT * count_scale(self.schema, self.shares[-1]) * self.norm.limit("all")
+        return noise_edge(noise, self.norm.entries) * (self.classes if self.by_class else 1) / max(rows, 1)
 
     def rehearse(self, handle: PrivateQueryable) -> None:
         """Rehearses the query for products."""
-        work = self.work
-        asked = handle.partition(Values(work.target)) if work.by_class or work.shape == "pooled" else handle
-        asked.preview("noisy_sum", work.heaviest, epsilon=work.shares[-1])
+        asked = handle.partition(Values(self.target)) if self.by_class or self.shape == "pooled" else handle
+        asked.preview("noisy_sum", self.heaviest, epsilon=self.shares[-1])
 
     @property
     def total(self) -> Epsilon:
         """The cost of all queries."""
-        return sum(self.work.shares, ZERO)
+        return sum(self.shares, ZERO)
 
     @property
     def title(self) -> str:
         """The title: target and columns."""
-        by = "on" if self.work.shape == "regression" else "by"
-        target = f"`{self.work.target}` {by} " if self.work.shape != "components" else ""
-        return f"{type(self.miner).__name__} of {target}{many(len(self.work.columns), 'column')}"
+        by = "on" if self.shape == "regression" else "by"
+        target = f"`{self.target}` {by} " if self.shape != "components" else ""
+        return f"{type(self.miner).__name__} of {target}{many(len(self.columns), 'column')}"
 
     def lines(self) -> Sequence[PlanLine]:
         """Returns a line for each query."""
-        work = self.work
-        parts = work.schema.columns[work.target].codes if work.by_class else 1
-        products = product_line(work.schema, work.norm, "all", "products of columns", work.shares[-1], 1, parts)
-        return *([scale_line(work.schema, work.columns, work.shares[0])] if work.norm.numeric else ()), products
+        parts = self.schema.columns[self.target].codes if self.by_class else 1
+        products = product_line(self.schema, self.norm, "all", "products of columns", self.shares[-1], 1, parts)
+        return *([scale_line(self.schema, self.columns, self.shares[0])] if self.norm.numeric else ()), products
 
     def notes(self) -> tuple[str, ...]:
         """Returns the unit of noise."""
@@ -210,9 +198,9 @@ class LinearFit(FitPlan["PrivateQueryable"], Generic[M]):
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
         """Returns whether noise hides too much."""
-        expected = self.work.schema.max_rows if rows is None else rows
-        edge = self.work.edge(expected)
-        return () if edge < REGIMES[self.work.shape][1] else (self.doubt(edge, expected),)
+        expected = self.schema.max_rows if rows is None else rows
+        edge = self.edge(expected)
+        return () if edge < REGIMES[self.shape][1] else (self.doubt(edge, expected),)
 
     @abstractmethod
     def doubt(self, edge: float, rows: int) -> str:

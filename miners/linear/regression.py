@@ -30,7 +30,7 @@ from miners.estimator import Regressor, require_varied
 from miners.fitted.theme import BLUE, INK, PALE, axes_of, shorten
 from miners.growth.frontier import ask_ends
 from miners.growth.target_range import TargetRange
-from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState, Work
+from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState
 from miners.linear.moments import (
     GROWTH,
     NORMAL_REACH,
@@ -344,58 +344,57 @@ def _to_units(coordinates: Coordinates, deviation: float) -> np.ndarray:
     return units
 
 
-class RegressionFit(LinearFit["LinearRegression"]):
+class RegressionFit(LinearFit):
     """The fit of a regression."""
 
     def learn(self, handle: PrivateQueryable) -> RegressionLine:
         """Asks for the target's range and mean, and for products; returns the regression."""
-        work, target = self.work, self.work.target
-        coordinates = Coordinates.asked(handle, work.schema, work.columns, work.shares[0], work.norm)
-        where = TargetRange(work.schema, target)
+        target = self.target
+        coordinates = Coordinates.asked(handle, self.schema, self.columns, self.shares[0], self.norm)
+        where = TargetRange(self.schema, target)
         for number in (1, 2):
-            counts = handle.partition(where.parts).noisy_count(epsilon=work.shares[number])
+            counts = handle.partition(where.parts).noisy_count(epsilon=self.shares[number])
             numbers, noise = np.asarray(counts, dtype=np.float64), float(cast(float, counts.scale))
             where = where.nearer(numbers, noise) if number == 1 else where
         _, deviation, kept = where.moments(numbers, noise)
-        column = work.schema.numeric(target)
+        column = self.schema.numeric(target)
         unit = float(column.width) * max(deviation, 0.5)
         # Over the bounds, where their width costs little: far values count in a mean.
-        error = ROOT * count_scale(work.schema, work.shares[3]) * float(column.high - column.low) / 2
-        within = None if error < MEAN_ERROR * unit * work.schema.max_rows else where.ends
-        below, above = np.maximum(ask_ends(handle.parts(), work.schema, target, work.shares[3], within)[0], 1e-9)
+        error = ROOT * count_scale(self.schema, self.shares[3]) * float(column.high - column.low) / 2
+        within = None if error < MEAN_ERROR * unit * self.schema.max_rows else where.ends
+        below, above = np.maximum(ask_ends(handle.parts(), self.schema, target, self.shares[3], within)[0], 1e-9)
         low, high = map(column.number, column.cells_within(within, target))
         scale = float(low + (high - low) * above / (below + above)), unit
         reach = self._target_reach(coordinates.reach, where, scale)
-        moments = NoisyMoments.asked(handle, coordinates, work.norm, work.shares[4], (target, *scale, reach))
+        moments = NoisyMoments.asked(handle, coordinates, self.norm, self.shares[4], (target, *scale, reach))
         rows = max(1.0, float(numbers[: len(kept)].sum()))
         tell((*where.doubts(deviation), *self.warnings(round(rows)), *coordinates.doubts))
-        return RegressionLine.of(coordinates, target, scale, moments, rows, reach / coordinates.target_size(work.norm))
+        return RegressionLine.of(coordinates, target, scale, moments, rows, reach / coordinates.target_size(self.norm))
 
     def _target_reach(self, most: float, where: TargetRange, scale: tuple[float, float]) -> float:
         """The deviations at which the target is clamped: past where rows plainly are, and with rows' own length."""
-        work = self.work
-        column = work.schema.numeric(work.target)
+        column = self.schema.numeric(self.target)
         widest, plain = (
-            max(abs(column.number(cell) - scale[0]) / scale[1] for cell in column.cells_within(ends, work.target))
+            max(abs(column.number(cell) - scale[0]) / scale[1] for cell in column.cells_within(ends, self.target))
             for ends in (None, where.ends)
         )
         plain = plain if where.within else 0.0
-        return min(most, widest, max(plain, NORMAL_REACH * max(1.0, work.norm.slack ** (GROWTH / 4))))
+        return min(most, widest, max(plain, NORMAL_REACH * max(1.0, self.norm.slack ** (GROWTH / 4))))
 
     def lines(self) -> Sequence[PlanLine]:
         """Returns a line for each query."""
-        work, schema = self.work, self.work.schema
-        parts = bind(TargetRange(schema, work.target).parts, schema).size
+        schema = self.schema
+        parts = bind(TargetRange(schema, self.target).parts, schema).size
         where = [
             count_line(schema, asked, parts, share)
             for asked, share in zip(
-                ("range of the target", "range of the target, finer"), work.shares[1:], strict=False
+                ("range of the target", "range of the target, finer"), self.shares[1:], strict=False
             )
         ]
-        products = product_line(schema, work.norm, "all", "products of columns and target", work.shares[-1])
-        noise = ROOT * count_scale(schema, work.shares[3])
-        mean = PlanLine(0, "mean of the target", "noisy_avg", 1, work.shares[3].exact, noise)
-        scales = [scale_line(schema, work.columns, work.shares[0])] if work.norm.numeric else []
+        products = product_line(schema, self.norm, "all", "products of columns and target", self.shares[-1])
+        noise = ROOT * count_scale(schema, self.shares[3])
+        mean = PlanLine(0, "mean of the target", "noisy_avg", 1, self.shares[3].exact, noise)
+        scales = [scale_line(schema, self.columns, self.shares[0])] if self.norm.numeric else []
         return (*scales, *where, mean, products)
 
     def doubt(self, edge: float, rows: int) -> str:
@@ -477,6 +476,5 @@ class LinearRegression(Regressor, LinearMiner):
         if target not in schema.numeric_columns:
             raise QueryError(f"the target `{target}` is categorical; take LinearDiscriminant, which predicts values.")
         require_varied(schema, target)
-        work = Work.of(schema, asked_columns(schema, target, self.attributes), target, "regression", self.epsilon)
-        work.heaviest.check(schema)
-        return RegressionFit(self, work)
+        columns = asked_columns(schema, target, self.attributes)
+        return RegressionFit.of(self, schema, columns, target, "regression")

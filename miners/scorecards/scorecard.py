@@ -162,7 +162,7 @@ class CardFit(FitPlan[Any]):
         """Returns whether noise hides all points, or the rows of each cell."""
         schema, objective = self.objective.schema, self.objective
         epsilon, shares = self.shares.total, self.shares
-        expected = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
+        expected = schema.max_rows if rows is None else rows
         if not shares.steps and not shares.tables:
             return (
                 f"at epsilon {epsilon} and at most {schema.max_rows:,} rows noise hides all points, so every "

@@ -222,7 +222,7 @@ class DiPriMeFit(TreeFit[DiPriMeBest]):
         """Returns likely problems: noise that hides the votes of leaves, and slow searches for groups."""
         strategy = self.first
         schema, depth = strategy.schema, strategy.recipe.depth
-        expected = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
+        expected = schema.max_rows if rows is None else rows
         slow = grouping_warnings(schema, families(schema, strategy.names), depth, self.trees)
         if strategy.stopping is not None:
             return slow

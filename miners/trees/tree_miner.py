@@ -358,7 +358,7 @@ class GreedyFit(TreeFit[GreedyStrategy]):
         """Returns likely problems: a depth beyond the budget, lost votes of leaves, slow searches for groups."""
         strategy = self.first
         schema, depth = strategy.schema, strategy.recipe.depth
-        expected = schema.max_rows if rows is None else whole_number("rows", rows, 0, 2**33)
+        expected = schema.max_rows if rows is None else rows
         carried = strategy.levels_carried(expected)
         slow = grouping_warnings(schema, strategy.splits, depth)
         if depth == 0 and self.miner.max_depth is None:

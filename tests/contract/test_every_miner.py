@@ -624,6 +624,14 @@ def test_every_model_has_a_card(form: Form) -> None:
 
 
 @every_miner
+def test_a_plan_is_for_a_number_of_rows(form: Form) -> None:
+    """Whatever the miner, no other number is taken."""
+    for rows in (-1, 2.5, True, 2**40):
+        with pytest.raises(QueryError, match="`rows` is"):
+            form.built().plan(SCHEMA, TARGETS[form.learns], rows=rows)
+
+
+@every_miner
 def test_a_notebook_shows_what_a_miner_learned(form: Form) -> None:
     """Each fitted object of the project has a view for notebooks of its own."""
     miner = fitted(form)
