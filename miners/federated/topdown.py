@@ -432,22 +432,14 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
     at_once: int = 16
     resume: bool = False
 
-    def smallest_count_loss(self, schema: Schema, target: str) -> Fraction:
-        """Returns the smallest epsilon of a fit's counts. Free.
+    def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
+        """Returns the sums that a fit needs from parties that add up, with the smallest epsilon of its counts. Free.
 
         The strategy must be "secure" or "noisy_counts".
-
-        Args:
-            schema: The public schema.
-            target: The column to predict.
 
         Raises:
             QueryError: A parameter or the target is wrong, or the strategy needs more than counts.
         """
-        return self.sums_needed(schema, target).count.exact
-
-    def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
-        """Returns the sums that a fit needs from parties that add up. Free; see ``smallest_count_loss``."""
         problem = self._problem(schema, target)
         if NEEDS[self.strategy] == "choices":
             raise QueryError(

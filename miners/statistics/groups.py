@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pandas as pd
 
-from miners.fitted.theme import BLUE, axes_of
+from miners.fitted.theme import axes_of
 from miners.statistics.association import Association, Score
 from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction
 from miners.statistics.laws import chi2_tail, f_tail, student_quantile
+from miners.statistics.ratios import draw_intervals
 from miners.tables.columns import Column
 from miners.tables.table import Draft
 from pinq.analyst.queryable import PrivateQueryable
@@ -52,14 +53,8 @@ class Groups(Result):
         """
         shown = self.frame[self.frame["statistic"] == "mean"]
         ax = axes_of("groups", ax, (6.4, 1.3 + 0.3 * len(shown)))
-        value, low, high = (shown[name].to_numpy(dtype=float) for name in ("value", "low", "high"))
-        at = np.arange(len(shown))
-        ax.errorbar(value, at, xerr=np.maximum([value - low, high - value], 0), fmt="s", color=BLUE, capsize=3)
-        ax.set_yticks(at, list(shown["groups"]), fontsize=8)
-        ax.set_ylim(len(shown) - 0.5, -0.5)
-        ax.set_xlabel(f"mean, with its {100 * self.level:g} % interval", fontsize=9)
-        ax.set_title(self.title, fontsize=10, loc="left")
-        ax.spines[["top", "right"]].set_visible(False)
+        measure = f"mean, with its {100 * self.level:g} % interval"
+        draw_intervals(ax, shown, list(shown["groups"]), measure, self.title)
         return ax
 
 

@@ -8,7 +8,7 @@ Example: of 40 exposed rows 10 have the event, of 60 others 6. The odds ratio is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,9 +44,7 @@ class Effects(Result):
         ax = axes_of("effects", ax, (6.4, 1.3 + 0.3 * len(self.frame)))
         keys, measure = self.keys, str(self.frame["statistic"].iloc[0])
         labels = [": ".join(str(row[key]) for key in keys if key != "statistic") for _, row in self.frame.iterrows()]
-        value, low, high = (self.frame[name].to_numpy(dtype=float) for name in ("value", "low", "high"))
-        at = np.arange(len(labels))
-        ax.errorbar(value, at, xerr=np.maximum([value - low, high - value], 0), fmt="s", color=BLUE, capsize=3)
+        low, high = draw_intervals(ax, self.frame, labels, measure, self.title)
         ax.axvline(1.0 if "ratio" in measure else 0.0, color=LINE, linestyle="--", linewidth=1)
         if "ratio" in measure:
             ax.set_xscale("log")
@@ -57,12 +55,22 @@ class Effects(Result):
             ]
             ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             ax.minorticks_off()
-        ax.set_yticks(at, labels, fontsize=8)
-        ax.set_ylim(len(labels) - 0.5, -0.5)
-        ax.set_xlabel(measure, fontsize=9)
-        ax.set_title(self.title, fontsize=10, loc="left")
-        ax.spines[["top", "right"]].set_visible(False)
         return ax
+
+
+def draw_intervals(
+    ax: Axes, frame: pd.DataFrame, labels: Sequence[str], measure: str, title: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws a point and an interval for each row of a result; returns the ends of the intervals."""
+    value, low, high = (frame[name].to_numpy(dtype=float) for name in ("value", "low", "high"))
+    at = np.arange(len(labels))
+    ax.errorbar(value, at, xerr=np.maximum([value - low, high - value], 0), fmt="s", color=BLUE, capsize=3)
+    ax.set_yticks(at, labels, fontsize=8)
+    ax.set_ylim(len(labels) - 0.5, -0.5)
+    ax.set_xlabel(measure, fontsize=9)
+    ax.set_title(title, fontsize=10, loc="left")
+    ax.spines[["top", "right"]].set_visible(False)
+    return low, high
 
 
 def odds_measure(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:

@@ -130,7 +130,7 @@ def test_no_question_is_asked_below_the_smallest_loss(nano: int, leaf: Any, max_
         max_depth=max_depth,
         budget=budget,
     )
-    smallest = miner.smallest_count_loss(together.schema, "ill")
+    smallest = miner.sums_needed(together.schema, "ill").count.exact
     miner.fit(together, "ill")
     assert min(asked) >= smallest
     if max_depth == 0:
@@ -145,7 +145,7 @@ def test_the_field_is_sized_without_the_plan(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(FederatedTopDown, "plan", None)
     for adjacency, distance in (("add-remove", 1), ("substitute", 2)):
         session = drafted([900] * 3, epsilon="0.5", adjacency=adjacency)
-        smallest = FederatedTopDown(epsilon="0.5", strategy="secure").smallest_count_loss(session.schema_, "ill")
+        smallest = FederatedTopDown(epsilon="0.5", strategy="secure").sums_needed(session.schema_, "ill").count.exact
         assert smallest < Fraction(1, 10)
         assert session.bits == noisy_sum_bits(2700, 3, smallest / distance) > 12
 
@@ -153,7 +153,7 @@ def test_the_field_is_sized_without_the_plan(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("strategy", ["turns"])
 def test_choices_have_no_smallest_count(strategy: Any) -> None:
     with pytest.raises(QueryError, match="asks for choices too"):
-        FederatedTopDown(strategy=strategy).smallest_count_loss(SCHEMA, "ill")
+        FederatedTopDown(strategy=strategy).sums_needed(SCHEMA, "ill")
 
 
 # What it opens
