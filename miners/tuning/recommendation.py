@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from miners.budget.plan import Plan
 from miners.growth.candidates import attribute_names
 from miners.linear.discriminant import LinearDiscriminant
-from miners.linear.linear_miner import Work
+from miners.linear.linear_miner import LinearFit
 from miners.linear.regression import LinearRegression
 from miners.scorecards.costs import rows_epsilon
 from miners.scorecards.scorecard import Scorecard, ScorecardMiner, ScorecardRegressor
@@ -167,7 +167,7 @@ def recommend(
     column, names = schema.column(target), attribute_names(schema, target, None)
     numeric = sum(name in schema.numeric_columns for name in names)
     classes = 0 if target in schema.numeric_columns else column.cells
-    planes = _planes(LinearDiscriminant(epsilon=epsilon)._checked(schema, target).work) if classes else "hidden"
+    planes = _planes(LinearDiscriminant(epsilon=epsilon)._checked(schema, target)) if classes else "hidden"
     facts = Facts(len(names), numeric, classes, schema.max_rows, rows_epsilon(schema, Epsilon.of(epsilon)), planes)
     name, reason = _choice(facts)
     uses: dict[type[Recommended], str] = {
@@ -199,9 +199,9 @@ def _verbs(plan: Plan) -> set[str]:
     return {line.verb for line in plan.lines}
 
 
-def _planes(work: Work) -> Literal["clear", "dim", "hidden"]:
+def _planes(fit: LinearFit) -> Literal["clear", "dim", "hidden"]:
     """Returns how well noise lets planes part the classes."""
-    return "hidden" if work.hidden else "clear" if work.by_class else "dim"
+    return "hidden" if fit.hidden else "clear" if fit.by_class else "dim"
 
 
 def _made(kind: type[Recommended], schema: Schema, target: str, epsilon: EpsilonLike) -> Recommended:
