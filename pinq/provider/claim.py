@@ -32,66 +32,46 @@ def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False)
         PolicyError: Another ledger guards the source, or a file is reachable in a way that cannot
             be followed (hard links).
     """
-    named = _named_ledger(policy)
-    path = source_path(policy)
-    if path is None:
-        return _without_file(policy, named, create)
-    home = path.parent if os.access(path.parent, os.W_OK) else state_folder()
-    stem = path.name.translate(str.maketrans("*?[]", "____")) + _table(policy)
-    default = home / (f"{stem}.ledger" if home == path.parent else f"{_digest(str(path))}-{stem}.ledger")
-    claims = [_claim_files(file, policy) for file in source_files(policy)]
+    path, groups = source_path(policy), _claims(policy)
     # Every claim of every file, and a ledger that lies where one would be made: whatever differs
     # from the policy's own guards the source already.
-    claimed = {_read(claim) for files in claims for claim in files if claim.exists()}
-    claimed |= {str(default)} if default.exists() else set()
-    chosen = named or next(iter(claimed), str(default))
+    claimed = {_read(claim) for files in groups for claim in files if claim.exists()}
+    if path is None:
+        default = str(policy.folder / f"{policy.dataset}.ledger")
+        default = os.path.realpath(default) if groups else default
+    else:
+        home = path.parent if os.access(path.parent, os.W_OK) else state_folder()
+        stem = path.name.translate(str.maketrans("*?[]", "____")) + _table(policy)
+        default = str(home / (f"{stem}.ledger" if home == path.parent else f"{_digest(str(path))}-{stem}.ledger"))
+        claimed |= {default} if os.path.exists(default) else set()
+    chosen = _named_ledger(policy) or next(iter(claimed), default)
     for other in sorted(claimed - {masked(chosen)}):
-        raise _guarded(policy, other, chosen)
+        raise PolicyError(
+            f"The source of {policy.dataset!r} is already guarded by the ledger {other}, and this policy "
+            f"leads to {masked(chosen)}. A second ledger would be "
+            f"a second budget for the same people. Use `ledger: {other}`; to move a ledger, move its file "
+            f"and its head, then delete the claims beside the data."
+        )
     if (create or claimed) and not read_only:
-        for files in claims:
+        for files in groups:
             _claim(files, masked(chosen), policy)
     return chosen
 
 
 def claims(policy: Policy) -> list[Path]:
     """The existing claims of the policy's source."""
-    if source_path(policy) is not None:
-        files = [claim for file in source_files(policy) for claim in _claim_files(file, policy)]
-    else:
-        files = [] if policy.served_by is None else [_claim_file(policy.served_by)]
-    return [claim for claim in files if claim.exists()]
+    return [claim for files in _claims(policy) for claim in files if claim.exists()]
 
 
-def _claim_file(served_by: str) -> Path:
-    return state_folder() / f"{_digest(served_by)}.claim"
+def _claims(policy: Policy) -> list[list[Path]]:
+    """Lists the possible places of the claim of each file of a source.
 
-
-def _without_file(policy: Policy, named: str | None, create: bool) -> str:
-    """Finds the ledger of data that has no file, so no folder for a claim.
-
-    For a table of Spark or of a database server the claim is in the state folder, the same for all
-    policies of this user.
+    A table of Spark or of a database server has one claim, in the state folder, the same for all
+    policies of this user. Of rows that a caller passes nothing is known, so they have none.
     """
-    default = str(policy.folder / f"{policy.dataset}.ledger")
-    if policy.served_by is None:  # data passed by the caller: nothing is known of them
-        return named or default
-    claim = _claim_file(policy.served_by)
-    claimed = _read(claim) if claim.exists() else None
-    chosen = named or claimed or os.path.realpath(default)
-    if claimed is not None and claimed != masked(chosen):
-        raise _guarded(policy, claimed, chosen)
-    if create:
-        _claim([claim], masked(chosen), policy)
-    return chosen
-
-
-def _guarded(policy: Policy, claimed: str, chosen: str) -> PolicyError:
-    return PolicyError(
-        f"The source of {policy.dataset!r} is already guarded by the ledger {claimed}, and this policy "
-        f"leads to {masked(chosen)}. A second ledger would be "
-        f"a second budget for the same people. Use `ledger: {claimed}`; to move a ledger, move its file "
-        f"and its head, then delete the claims beside the data."
-    )
+    if policy.served_by is not None:
+        return [[state_folder() / f"{_digest(policy.served_by)}.claim"]]
+    return [_claim_files(file, policy) for file in source_files(policy)]
 
 
 def _claim(files: list[Path], claimed: str, policy: Policy) -> None:
