@@ -95,8 +95,8 @@ class PageQuery:
     """A query that a page can send.
 
     Attributes:
-        plan: Says what it would cost and how exact it would be; free.
-        ask: Asks it.
+        plan: A function that says what it would cost and how exact it would be; free.
+        ask: A function that asks it.
         lines: The lines of Python that do the same with a handle ``h``.
     """
 

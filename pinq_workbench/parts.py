@@ -73,7 +73,7 @@ def frame(title: str, links: Mapping[str, str] | None = None, beside: Redraw = l
     Args:
         title: The title in the window and above the content.
         links: The links to other pages, name to path; the page's own path is marked.
-        beside: Draws what is always in sight.
+        beside: A function that draws what is always in sight.
     """
     ui.page_title(f"{title} - pinq workbench")
     ui.colors(primary="#0b5d66", negative="#a3181b", positive="#14612c")
@@ -121,7 +121,7 @@ def fields(draft: Inputs, labels: Mapping[str, str], changed: Redraw = lambda: N
     Args:
         draft: The draft in which they are written.
         labels: A label, and a hint in a line below it, for each name in the draft.
-        changed: Called once the draft has a new text.
+        changed: A function that is called once the draft has a new text.
     """
     with row():
         for name, said in labels.items():

@@ -38,7 +38,7 @@ def open_workbench(
         insecure_http: For a URL: plain HTTP, on this machine only.
         port: The port on this machine alone; 0 for any free port.
         origin: The address of a proxy for browsers: ``https://bench.example.org``.
-        say: Gets the link.
+        say: A function that gets the link.
 
     Raises:
         PinqError: The target cannot be opened.

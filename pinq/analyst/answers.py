@@ -38,8 +38,8 @@ class Dates:
     """Numbers that are shown as dates.
 
     Attributes:
-        column: Knows how.
-        numbers: Not rounded, in the column's unit since 1970.
+        column: The column, which knows how to show them.
+        numbers: The unrounded numbers, in the column's unit since 1970.
     """
 
     column: Numeric

@@ -63,7 +63,7 @@ class SignedIn(httpx.Auth):
     Args:
         root: The server's address.
         context: The trust in its certificate; None for plain HTTP.
-        show: Tells the person what to do; ``print``.
+        show: A function that tells the person what to do; ``print``.
 
     Raises:
         Unavailable: The server knows no identity provider, this one has no device flow, or nobody
@@ -180,7 +180,7 @@ def connect(
             certificate. The check cannot be switched off.
         timeout: Seconds for a request, including retries and waits for a busy server or a slower
             pace (429). Opening fails after five seconds if no server listens.
-        insecure_http: Allow ``http://`` to a server on the same machine.
+        insecure_http: Whether ``http://`` is allowed, to a server on the same machine.
         sign_in: Sign in at the organisation's identity provider instead of using a token. The call
             prints an address and a code to enter there.
         table: The table's name, where the dataset has several: ``https://host/clinic.visits`` is the

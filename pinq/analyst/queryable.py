@@ -103,7 +103,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
 
         Args:
             epsilon: The cost. Parts are disjoint, so all of them together cost it once.
-            reuse: Return the stored answer of an identical earlier query, at no cost.
+            reuse: Whether the stored answer of an identical earlier query is returned, at no cost.
 
         Returns:
             An int, or an int64 array of the parts' shape; with ``epsilon``, ``scale`` and
@@ -142,7 +142,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
             by: The specs, with a loss or products. Each cell of each spec gets a separate sum. The
                 specs overlap, so they divide epsilon.
             epsilon: The cost. Parts are disjoint, so all of them together cost it once.
-            reuse: Return the stored answer of an identical earlier query, at no cost.
+            reuse: Whether the stored answer of an identical earlier query is returned, at no cost.
 
         Returns:
             A float, or a float64 array of the parts' shape, in the column's units; with
@@ -165,7 +165,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
             within: A public range inside the bounds. Values outside count as its ends, and the
                 noise is proportional to its width.
             epsilon: The cost. Parts are disjoint, so all of them together cost it once.
-            reuse: Return the stored answer of an identical earlier query, at no cost.
+            reuse: Whether the stored answer of an identical earlier query is returned, at no cost.
 
         Returns:
             A float, or a float64 array of the parts' shape, in the column's units; with
@@ -234,10 +234,11 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
                 ``SquaredError``, ``AbsoluteError``, ``MutualInformation``, ``Gradient`` or
                 ``EnoughRows``.
             epsilon: The cost of all choices together.
-            textbook: Selects by the exponential mechanism with its general factor 2, to reproduce
-                papers. It costs the same and is never more accurate.
-            each: Chooses a member of every candidate instead of one candidate, for example the
-                median of each of several columns. The choices of a part divide epsilon evenly.
+            textbook: Whether it selects by the exponential mechanism with its general factor 2, to
+                reproduce papers. It costs the same and is never more accurate.
+            each: Whether a member of every candidate is chosen instead of one candidate, for
+                example the median of each of several columns. The choices of a part divide epsilon
+                evenly.
             reuse: As in ``noisy_count``.
 
         Returns:
@@ -667,7 +668,7 @@ class Reusing:
     """Sends earlier queries to one session again under the same ids, counting each query.
 
     Args:
-        before_first: Called before the first query where that is not paid for yet.
+        before_first: A function that is called before the first query where that is not paid for yet.
 
     Privacy:
         Nothing changes at the curator: an id is charged once, ``reuse`` costs nothing where the

@@ -76,7 +76,7 @@ class Through:
 
     Args:
         session: The session behind it.
-        way: Sends it a request.
+        way: A function that sends it a request.
     """
 
     def __init__(self, session: Session, way: Way) -> None:

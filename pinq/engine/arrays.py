@@ -69,7 +69,7 @@ class ArrayEngine:
     Args:
         codes: The table.
         schema: Its columns.
-        salt: Keys the row coins.
+        salt: The key of the row coins.
     """
 
     def __init__(self, codes: Codes, schema: Schema, salt: bytes) -> None:

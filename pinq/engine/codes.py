@@ -134,7 +134,7 @@ class FileCodes(BaseModel):
     """The part of a file of codes for one of the source's files.
 
     Attributes:
-        fingerprint: Identifies what was read, and how.
+        fingerprint: The identity of what was read, and how.
         rows: The number of rows that follow those of the files before it; 0 where rows are
             chosen from all files together.
         lines: Lines of text that were read.
@@ -169,7 +169,7 @@ def write_codes(
     """Writes codes to an empty file, and flushes it to the disk.
 
     Args:
-        file: Is written.
+        file: The file to write.
         schema: The columns; see ``arrow_schema``.
         blocks: All of ``BLOCK_ROWS`` rows but the last.
         files: The kept part of each of the source's files; read when all blocks are there.
@@ -192,9 +192,9 @@ class MappedCodes(Codes):
     """Codes in a file that is mapped into memory.
 
     Args:
-        file: Was written whole.
+        file: A file that was written whole.
         schema: The columns that were written.
-        damaged: Called once codes are read that are not those that were written.
+        damaged: A function that is called once codes are read that are not those that were written.
 
     Attributes:
         table: Its columns ``c0``, ``c1``, ...

@@ -469,7 +469,7 @@ class CountRequest:
         levels: The steps down from there.
         answer: For each node of the last level the number of its part.
         split: One more step, where parts are all parts of a partition.
-        common: Or the axes that all of them are split by: these are axes of every table.
+        common: The axes that all of them are split by otherwise: these are axes of every table.
         tables: The tables with which the parts are crossed.
         joint: The axes of each joint table of dense ones, and the numbers of those.
         measure: The measure that is added up; None to count rows.

@@ -158,7 +158,7 @@ class TextFiles(ABC):
 
         Args:
             columns: The columns, in this order; at least one.
-            lines: Counts what is read.
+            lines: The counts of what is read.
             files: Some of the files; None for all.
 
         Raises:

@@ -122,7 +122,7 @@ def require_row_wise(connection: duckdb.DuckDBPyConnection, name: str, formula: 
     """Checks one formula.
 
     Args:
-        connection: Parses it.
+        connection: A connection that parses it.
         name: The name of the column, for the error.
         formula: SQL.
         sources: The columns that it may read, and must.

@@ -205,10 +205,11 @@ class Encoder:
     privacy unit, ``unit``, a keyed hash of it: nothing raw.
 
     Args:
-        connection: Knows how the source spells numbers (``number_of``); gets types of its own.
+        connection: A connection that knows how the source spells numbers (``number_of``); it gets
+            types of its own.
         policy: The policy of the columns.
         types: The source's columns' types, as SQL calls them.
-        salt: Keys the hashes.
+        salt: The key of the hashes.
 
     Attributes:
         columns: Names of the codes' columns.
@@ -262,7 +263,7 @@ class Encoder:
 
         Args:
             policy: The policy that declares the unit.
-            salt: Keys the hashes.
+            salt: The key of the hashes.
             encoded: A table of what ``encoded`` gives.
         """
         names = ", ".join(f"c{number}" for number in range(len(policy.columns)))
@@ -328,9 +329,9 @@ def encode(batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes = b"") 
     """Encodes a batch of raw rows. Any process can run it, because it needs its arguments only.
 
     Args:
-        batch: Has the policy's columns, as typed values or as text.
+        batch: A batch with the policy's columns, as typed values or as text.
         policy: The policy of the columns. Its source is not read.
-        salt: Keys the hashes of units; the dataset's.
+        salt: The key of the hashes of units; the dataset's.
 
     Returns:
         The rows that can be encoded, in any order: columns ``c0``, ``c1``, ... of unsigned codes in
@@ -362,7 +363,7 @@ def bound(encoded: pa.Table, policy: Policy, salt: bytes) -> pa.Table:
     Args:
         encoded: The result of ``encode``, with all rows of each of its units.
         policy: The policy that declares the unit.
-        salt: Keys the hashes; the one of ``encode``.
+        salt: The key of the hashes; the one of ``encode``.
 
     Returns:
         The columns of codes alone.

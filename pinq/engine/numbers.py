@@ -95,7 +95,7 @@ def other_spelling(connection: duckdb.DuckDBPyConnection, table: str, columns: S
     Where the dialect states how numbers are spelled, nothing is said.
 
     Args:
-        connection: Reads the table.
+        connection: A connection that reads the table.
         table: The table of texts.
         columns: The columns, as SQL names them.
         dialect: The declared form. Declared settings are not guessed again.
@@ -151,7 +151,7 @@ def date_forms(connection: duckdb.DuckDBPyConnection, table: str, value: str) ->
     Several forms are returned where each reads as many, such as 01/02/2024 with the day or the month first.
 
     Args:
-        connection: Reads the table.
+        connection: A connection that reads the table.
         table: The name of the table in SQL.
         value: A text, as SQL names it. Where all of them are dates as they are read already, no form is needed.
     """
@@ -173,7 +173,7 @@ def other_dates(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequ
     Where a column's day and month may be either, and no other column of the file decides, it asks.
 
     Args:
-        connection: Reads the table.
+        connection: A connection that reads the table.
         table: The table of texts.
         columns: The columns, as SQL names them.
         dialect: The declared form. Declared settings are not guessed again.

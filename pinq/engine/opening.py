@@ -83,8 +83,8 @@ def open_engine(
         policy: Reviewed.
         data: A table in place of the policy's source: an Arrow table, a pandas frame, anything with
             ``__arrow_c_stream__``, or a frame of Spark, which is encoded and counted there.
-        salt: Keys the coins of rows; the same salt gives the same coins.
-        report: Also count what was left out and clamped (another pass).
+        salt: The key of the coins of rows; the same salt gives the same coins.
+        report: Whether what was left out and clamped is counted, too (another pass).
 
     Raises:
         PolicyError: The source cannot be read, lacks a declared column, changes while it is read,
@@ -196,9 +196,9 @@ class _Gathering:
 
     Args:
         policy: The policy of the source.
-        source: Is read.
-        salt: Keys the hashes that choose a unit's rows.
-        losses: Counts what is left out; None for no count.
+        source: The source to read.
+        salt: The key of the hashes that choose a unit's rows.
+        losses: The counts of what is left out; None for no count.
         by_file: Whether the rows of each file are counted separately, so that its codes can be
             kept; else small files are read together, which takes a fraction of the time.
 
@@ -318,7 +318,7 @@ def fingerprints(policy: Policy, salt: bytes, files: Sequence[Path]) -> list[str
 
     Args:
         policy: The policy; its columns, unit and text format count, and the names of files do not.
-        salt: Keys the hashes of units.
+        salt: The key of the hashes of units.
         files: As they are now.
     """
     declared = policy.model_dump_json(include={"columns", "privacy_unit", "csv"})
@@ -380,7 +380,7 @@ class CodesFile:
         Args:
             blocks: The codes; see ``write_codes``.
             files: The kept part of each of the source's files; read when all blocks are there.
-            unchanged: Called when all is written; where it raises, the file is not kept.
+            unchanged: A function that is called when all is written; where it raises, the file is not kept.
         """
         descriptor, name = self._part()
         with os.fdopen(descriptor, "w+b") as file:

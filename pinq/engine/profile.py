@@ -44,11 +44,11 @@ def profile(
     """Profiles a column in one pass, two where it has at most ``limit`` values.
 
     Args:
-        connection: Reads the source, and knows how it spells numbers.
+        connection: A connection that reads the source, and knows how it spells numbers.
         table: The name of the table in SQL.
         name: The column.
-        real: It is of a floating or decimal type.
-        moment: It is a date or a time, which is no number.
+        real: Whether it is of a floating or decimal type.
+        moment: Whether it is a date or a time, which is no number.
         limit: The number of values that are listed at most.
     """
     # Casts as encoding does them, so that what is proposed is what is encoded; NaN is missing,

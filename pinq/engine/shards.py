@@ -53,7 +53,7 @@ class ShardColumns:
 
     Args:
         codes: The table.
-        salt: Keys the coins; the same salt gives the same coins.
+        salt: The key of the coins; the same salt gives the same coins.
     """
 
     def __init__(self, codes: Codes, salt: bytes) -> None:
@@ -68,7 +68,7 @@ class ShardColumns:
 
         Args:
             sources: As ``Axis.source`` names them.
-            check: Called before each block of rows of each key; an error that it raises ends the work.
+            check: A function that is called before each block of rows of each key; its error ends the work.
         """
         columns = {source: self._kept.get(source) for source in sources}
         for source in [source for source, shards in columns.items() if shards is None]:
@@ -96,8 +96,8 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] = go_on) -> np
 
     Args:
         codes: The rows.
-        salt: Keys the coins.
-        check: Called before each column, and before each block of rows; an error that it raises ends the work.
+        salt: The key of the coins.
+        check: A function that is called before each column and each block of rows; its error ends the work.
     """
     if not codes.rows:
         return np.zeros(0, dtype=np.uint64)

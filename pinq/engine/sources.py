@@ -217,7 +217,7 @@ class RawTable:
     """The raw source as SQL sees it, for the provider only.
 
     Attributes:
-        connection: Reads it.
+        connection: A connection that reads it.
         name: Its name in SQL.
         types: Its columns' types.
         lines: A report on the lines of delimited text.
@@ -240,7 +240,7 @@ def read_columns(policy: Policy, data: object = None, *, likely: bool = True) ->
     """All columns of the raw source: for the provider only, because errors may quote values.
 
     Args:
-        policy: Names the source.
+        policy: The policy that names the source.
         data: A table in its place: an Arrow table, a pandas frame, or an object with
             ``__arrow_c_stream__``.
         likely: Whether a text that looks like another dialect, or has more unreadable lines than
@@ -642,7 +642,7 @@ class OpenSource:
     """A source that is about to be encoded.
 
     Args:
-        connection: Reads it.
+        connection: A connection that reads it.
         policy: The policy of the columns.
         data: The object that the caller passed, or what a server streams; None for files or a database's table.
         files: The listed files of the policy's source.

@@ -108,7 +108,7 @@ def count_blocks(
 
     Args:
         schema: The schema of the columns.
-        salt: Keys the coins.
+        salt: The key of the coins.
         request: Pickled.
         names: The columns that it reads, and what blocks call them.
         pieces: The number of pieces into which the counts are split.
@@ -309,7 +309,7 @@ class SparkEngine:
             parts: Disjoint parts.
             tables: The tables with which the parts are crossed.
             measure: The measure to add up.
-            check: Called ten times a second; an error that it raises cancels the work in Spark.
+            check: A function that is called ten times a second; an error that it raises cancels the work in Spark.
 
         Raises:
             PolicyError: The source changed, and Spark had to read it again.
@@ -362,7 +362,7 @@ class _Encoded:
     Args:
         blocks: A frame of ``BLOCKS``; is cached, and made.
         policy: The policy of the columns.
-        salt: Keys hashes and coins.
+        salt: The key of hashes and coins.
 
     Attributes:
         rows: Rows in all blocks.

@@ -181,7 +181,7 @@ class Engine(Protocol):
             parts: Disjoint parts.
             tables: The tables with which the parts are crossed.
             measure: The measure to add up.
-            check: Called now and then; an error that it raises ends the work.
+            check: A function that is called now and then; an error that it raises ends the work.
 
         Returns:
             For each table an int64 array of shape (parts, *axes), with ``Moments`` (parts, *axes, 2

@@ -26,7 +26,7 @@ class Part:
     """The whole table, or part ``index`` of a partition of its parent.
 
     Attributes:
-        key: Identifies the place for the ledger, 16 bytes; equal keys mean the same rows of every
+        key: The identity of the place for the ledger, 16 bytes; equal keys mean the same rows of every
             table.
     """
 

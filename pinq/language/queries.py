@@ -198,8 +198,8 @@ class Choose(ChoiceQuery):
         score: The quality function.
         candidates: The distinct lists of candidates.
         which: The number of the list from which each part chooses; a single entry is for all.
-        textbook: Select as papers do.
-        each: Choose a member of every candidate instead of one candidate.
+        textbook: Whether it selects as papers do.
+        each: Whether a member of every candidate is chosen instead of one candidate.
     """
 
     task = "`exp_mech` chooses among candidates"
@@ -415,7 +415,7 @@ class Act(_Frozen):
 
     Attributes:
         name: One line for people.
-        run: Tells one act from others of its name.
+        run: The mark that tells one act from others of its name.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_ACT), AfterValidator(_require_name)]

@@ -242,7 +242,7 @@ class Partition:
     Attributes:
         spec: The spec.
         axes: A part of the partition is one part along each axis.
-        key: Identifies the map from rows to numbered parts, 16 bytes.
+        key: The identity of the map from rows to numbered parts, 16 bytes.
     """
 
     spec: Spec

@@ -91,7 +91,7 @@ class Database(ABC):
     Args:
         where: The name of the database in errors.
         url: Its place.
-        read_only: Change nothing.
+        read_only: Whether nothing is changed.
 
     Attributes:
         failure: The text of the last failure; empty after a later commit.

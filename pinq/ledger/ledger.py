@@ -52,8 +52,8 @@ class Ledger:
     Args:
         url: A file, or a URL of SQLite or PostgreSQL.
         dataset: Its name; a ledger belongs to one dataset.
-        create: Make the ledger where there is none.
-        read_only: Change nothing; possible for an archived copy, a read-only medium or a ledger in use.
+        create: Whether a missing ledger is made.
+        read_only: Whether nothing is changed; possible for an archived copy, a read-only medium or a ledger in use.
         heads: A folder for another head, where restoring a backup does not overwrite it.
 
     Attributes:

@@ -44,7 +44,7 @@ class PostgreSQL(Database):
 
     Args:
         url: ``postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE``.
-        read_only: Change nothing.
+        read_only: Whether nothing is changed.
 
     Raises:
         LedgerError: Another URL, or psycopg is not installed.

@@ -84,7 +84,8 @@ def restore(policy: Where, file: str | os.PathLike[str], *, forget: bool = False
     Args:
         policy: The policy of the ledger.
         file: The file that ``backup`` wrote.
-        forget: Do it though events would be forgotten, or though what is there cannot be read.
+        forget: Whether it is done although events would be forgotten, or what is there cannot be
+            read.
 
     Returns:
         The last event, ``SEQ:HASH``.

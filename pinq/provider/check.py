@@ -103,7 +103,7 @@ def _misfits(policy: Policy, name: str, texts: list[str]) -> str:
     """Says what texts a column has that are none of its numbers or dates, and how they would be read.
 
     Args:
-        policy: Declares the column.
+        policy: The policy that declares the column.
         name: A numeric column.
         texts: The commonest of them.
     """

@@ -24,9 +24,9 @@ def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False)
 
     Args:
         policy: The policy of the source.
-        create: Claim an unclaimed source for it. Without this, nothing is written for an unclaimed
-            source.
-        read_only: Write nothing for a claimed source either.
+        create: Whether an unclaimed source is claimed for it. Without this, nothing is written for
+            an unclaimed source.
+        read_only: Whether nothing is written for a claimed source either.
 
     Raises:
         PolicyError: Another ledger guards the source, or a file is reachable in a way that cannot

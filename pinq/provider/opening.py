@@ -68,7 +68,7 @@ def open_ledger(
 
     Args:
         policy: The policy of the ledger.
-        create: Make the ledger if there is none.
+        create: Whether a missing ledger is made.
         provider: Whether this is the provider's own act. An analyst's opening makes no ledger and
             never raises the cap.
         by: The author of the act; by default the user of this process.
@@ -106,9 +106,9 @@ def guarding_ledger(
 
     Args:
         policy: The policy of the ledger.
-        create: Make the ledger, unless the source has a claim: then there was a ledger, and a new
-            one would return the spent budget.
-        read_only: Change nothing.
+        create: Whether a missing ledger is made, unless the source has a claim: then there was a
+            ledger, and a new one would return the spent budget.
+        read_only: Whether nothing is changed.
         heads: A folder for another head of the ledger.
 
     Raises:

@@ -108,7 +108,7 @@ def to_yaml(bare: Policy, proposed: Proposed, target: str | None) -> str:
     """Writes the policy.
 
     Args:
-        bare: It names dataset and source, and declares nothing.
+        bare: A policy that names dataset and source, and declares nothing.
         proposed: The columns and what was seen of them.
         target: The column that models will predict.
     """

@@ -131,7 +131,7 @@ def epsilon_lower_bound(
     Args:
         mechanism: ``mechanism(table, runs)`` gives that many independent outcomes: numbers or other
             hashable things, shape (runs,).
-        table: Passed on as it is.
+        table: A table, passed on as it is.
         neighbour: The same, for a neighbouring table.
         runs: Draws from each table, at least 4.
         error: Probability that the bound is above the truth.
@@ -231,8 +231,8 @@ def first_difference(
     same in the same order (those of several threads in any order), and has the same result.
 
     Args:
-        learn: Fits the miner to a handle and returns what it learned, in a form that can be compared,
-            such as its text. Its own random numbers need a fixed seed.
+        learn: A function that fits the miner to a handle and returns what it learned, in a form
+            that can be compared, such as its text. Its own random numbers need a fixed seed.
         here: The first table.
         there: Another table of the same schema. Nothing is charged to it.
 

@@ -55,7 +55,7 @@ class Bits:
     """Uniform numbers.
 
     Args:
-        take: Gives so many new random bytes.
+        take: A function that gives so many new random bytes.
     """
 
     def __init__(self, take: Callable[[int], bytes]) -> None:
@@ -90,7 +90,7 @@ class Watched:
     """A source of random bytes under test.
 
     Args:
-        source: Gives so many random bytes.
+        source: A function that gives so many random bytes.
 
     Attributes:
         failed: Whether a test failed, ever.

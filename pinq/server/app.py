@@ -51,7 +51,7 @@ def create_app(
         log: The provider's log of requests.
         metrics_address: The host, first port and number of ports of metrics; None for none.
         reload: The function that SIGHUP calls; None to read the policies alone.
-        listening: Called once queries can be answered.
+        listening: A function that is called once queries can be answered.
     """
     gate = Gate(datasets, settings or Settings(), log or RequestLog())
     readiness = Readiness(datasets, gate.workers, gate.log)
@@ -183,7 +183,8 @@ class Reload:
         log: The provider's.
 
     Attributes:
-        certificate: Reads the certificate again; says whether it changed. If it raises, the old one stays in force.
+        certificate: A function that reads the certificate again, and says whether it changed. If it
+            raises, the old one stays in force.
     """
 
     def __init__(self, datasets: Datasets, log: RequestLog) -> None:

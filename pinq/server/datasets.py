@@ -35,7 +35,7 @@ class Users:
     """Counts the users of an object, and closes it after the last one. It begins with one user.
 
     Args:
-        close: Closes it.
+        close: A function that closes it.
     """
 
     def __init__(self, close: Callable[[], None]) -> None:
@@ -66,9 +66,9 @@ class Dataset:
     Attributes:
         policy: The policy under which it is open.
         ledger: The ledger that is charged.
-        curator: Answers them.
+        curator: The monitor that answers them.
         rows: The encoded rows, and the version of them that they are.
-        meter: Counts its analysts' work.
+        meter: The meter of its analysts' work.
         trouble: The reason why its ledger last failed a request, until it can be written again.
         users: The server, while it is served, and each lease.
     """
@@ -122,7 +122,7 @@ class Dataset:
             salt: The ledger's own salt.
             source: The facts of its source's files, from before they were read there.
             version: The version of the rows that they are there.
-            meter: Counts analysts' work.
+            meter: The meter of analysts' work.
 
         Raises:
             PolicyError: The source cannot be read, or changed since.

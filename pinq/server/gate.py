@@ -85,7 +85,7 @@ class Gate:
         Args:
             http: The request; its path names the dataset.
             route: The name of the route in log and metrics.
-            work: Makes the answer.
+            work: A function that makes the answer.
             charges: Whether the work gives nothing away before a charge, which looks at the token
                 too, or ``Visit.authorise``: so the ledger need not be read for the token alone.
         """

@@ -35,7 +35,7 @@ class Settings:
         work_seconds: The longest time of work on a request.
         running: Requests of one token at a time; one where the dataset has padding.
         waiting: The number of a token's further requests that may wait.
-        rate: Requests a second for one token; as many at once.
+        rate: The requests a second for one token; as many at once.
         guesses: Wrong tokens a minute from one address before 429 takes the place of 401.
         guesses_in_all: The same from all addresses together.
         max_body: Bytes of a request.

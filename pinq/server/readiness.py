@@ -67,7 +67,7 @@ class Readiness(Collector):
 
     Args:
         datasets: The served datasets.
-        workers: Do what takes long.
+        workers: The processes for long work.
         log: The provider's.
     """
 
@@ -208,7 +208,7 @@ def problem_of(dataset: Dataset, *, probe: bool = False) -> str:
     """Says what keeps a dataset's queries from being answered; empty for nothing.
 
     Args:
-        dataset: Open.
+        dataset: The open dataset.
         probe: Whether its ledger is written to; it always is where it failed a request.
     """
     try:

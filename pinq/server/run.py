@@ -58,13 +58,13 @@ class Start:
         insecure_http: Plain HTTP, to this machine only.
         log: The file of the log of requests; None for the standard error stream.
         metrics: Host and port for Prometheus; None for nowhere.
-        rate: Requests a second for one token.
+        rate: The requests a second for one token.
         connections: The number of connections that are open at a time.
         proxy: The address of a proxy that is believed when it says for whom it asks; empty for none.
         workers: The number of processes.
         head_key: The file of the secret key that signs heads; None to sign none.
         required: The policy files that a process of several must open, because they are served.
-        say: Tells the operator something.
+        say: A function that tells the operator something.
     """
 
     policies: Sequence[Path]

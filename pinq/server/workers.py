@@ -370,7 +370,7 @@ class Workers:
             visit: The request, whose token was accepted.
             work: The work.
             body: As it came.
-            look: Looks whether the request should end.
+            look: A function that looks whether the request should end.
             heavy: Whether it takes more than a moment.
 
         Raises:

@@ -12,7 +12,7 @@ import pytest
 
 from pinq.engine.opening import READERS
 from tests.figures import House, circles
-from tests.support.house.grammar import faults, faults_of
+from tests.support.house.grammar import docstrings_of, faults, faults_of, verbs
 
 MAX_COLUMNS, MAX_FILE_LINES, MAX_FUNCTION_LINES = 120, 900, 50
 
@@ -57,8 +57,12 @@ def test_docstrings_have_no_faults_of_grammar(house: House) -> None:
     """In any room."""
     modules = house.modules.values()
     assert [f"{module.path}: {fault}" for module in modules for fault in faults_of(module.nodes)] == []
+    own = [module for module in modules if module.name.partition(".")[0] in OURS]
+    texts = ((module.path, text) for module in own for text in docstrings_of(module.nodes))
+    assert [f"{path}: {fault}" for path, text in texts for fault in verbs(text)] == []
 
 
+OURS = ("pinq", "pinq_workbench", "pinq_demo")
 # These say how a value came, not what it holds. Requests, the log and reports have three of them as their own words.
 NO_NOUNS = {
     "asked",
@@ -83,7 +87,7 @@ def test_parameters_and_attributes_are_nouns(house: House) -> None:
     """Of functions and dataclasses of pinq and its pages."""
     found = set()
     for name, module in house.modules.items():
-        if name.partition(".")[0] in ("pinq", "pinq_workbench", "pinq_demo"):
+        if name.partition(".")[0] in OURS:
             for node in module.nodes:
                 if isinstance(node, ast.ClassDef):
                     attributes = (line.target for line in node.body if isinstance(line, ast.AnnAssign))
@@ -125,3 +129,22 @@ def test_kept_codes_follow_all_code_that_reads_rows(house: House) -> None:
 def test_faults_of_grammar_are_found(text: str, number: int) -> None:
     """In entries and in sentences; questions, labels and the output of examples are none."""
     assert len(list(faults(text))) == number
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_verb"),
+    [
+        ("Keys the hashes.", True),
+        ("Called before each step.", True),
+        ("Is read.", True),
+        ("Use the stored answers.", True),
+        ("The key of the hashes.", False),
+        ("For each part, the rows.", False),
+        ("As the table has it.", False),
+        ("Rows of the table.", False),
+        ("Whether it is read.", False),
+    ],
+)
+def test_entries_that_begin_with_a_verb_are_found(entry: str, is_verb: bool) -> None:
+    """Third persons, imperatives and participles."""
+    assert bool(list(verbs(f"Adds.\n\nArgs:\n    salt: {entry}"))) == is_verb

@@ -664,7 +664,7 @@ class Crossing:
         Args:
             size: The number of specs in a member.
             score: Scores tables of shape (..., cells, classes).
-            check: Called now and then; an error that it raises ends the work.
+            check: A function that is called now and then; an error that it raises ends the work.
 
         Returns:
             int64, shape (members,), in the order of ``itertools.combinations``.

@@ -63,8 +63,8 @@ class Selection:
         score: The score by which each part chooses.
         lists: The distinct lists of candidates.
         which: The number of the list from which each part chooses; a single entry is for all.
-        textbook: Select by the exponential mechanism with its general factor 2.
-        each: Choose a member of every candidate of a list.
+        textbook: Whether it selects by the exponential mechanism with its general factor 2.
+        each: Whether a member of every candidate of a list is chosen.
 
     Raises:
         QueryError: An unknown candidate, or one that the score is not defined for.

@@ -106,7 +106,7 @@ class AuditLine:
         by: The author of a provider's act; empty in logs of earlier releases.
         because: The reason, where one was given.
         act: The act of the query, as the analyst's program stated it.
-        run: Tells one act from others of its name.
+        run: The mark that tells one act from others of its name.
     """
 
     seq: int

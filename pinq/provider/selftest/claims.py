@@ -241,7 +241,7 @@ class Claim:
     Attributes:
         name: The query, for people.
         pair: Neighbouring tables.
-        query: Asks all copies at a loss; gives an answer for each.
+        query: A function that asks all copies at a loss, and gives an answer for each.
         seconds: The approximate time of a measurement with all draws, on a quiet core.
         noisy: Whether answers are numbers with noise.
         law: The exact law of the outcomes on the first table, at ``EPSILON``; None where it is not

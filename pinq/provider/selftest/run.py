@@ -171,7 +171,7 @@ class Report:
         version: The version of the package.
         at: The time at which it began, UTC.
         seconds: The time that it took.
-        through: ``in this process`` or ``through a server``.
+        through: The way of the queries, ``in this process`` or ``through a server``.
         findings, laws, canaries, checks: The measurements.
         left_out: The steps that were left out, for want of time or of a ledger.
     """
@@ -511,8 +511,9 @@ def selftest(
         policy: The policy whose schema is tested, on dummy rows; its source is compared with it and its ledger's
             chain verified, and they are asked nothing. None for columns of every kind.
         minutes: The approximate limit of time. With less there are fewer draws, and less is seen.
-        server: Ask through ``pinq serve``, which is started for it, instead of in this process.
-        progress: Called before each step.
+        server: Whether queries go through ``pinq serve``, which is started for it, instead of this
+            process.
+        progress: A function that is called before each step.
 
     Returns:
         What was seen. ``holds`` is False where a claim was refuted.

@@ -21,6 +21,12 @@ SUBJECT = re.compile(
     r"|(?:those|that|he) (?:who|which|that)\b",
     re.IGNORECASE,
 )
+# Before an article or a pronoun stands a verb ("Keys the hashes") or a preposition ("As the table has it"), never a noun.
+VERB = re.compile(
+    rf"(?!(?:{PREPOSITION}|all|both|half|only|whether|without)\b)[\w`']+ (?:an?|the|it|its|them|this|nothing|what|how)\b"
+    r"|(?:called|does|has|is|see|was)\b",
+    re.IGNORECASE,
+)
 SECTIONS = re.compile(r"^(?:Args|Attributes):\n((?:[ ]{4}.*\n?|\n)+)", re.MULTILINE)
 ENTRY = re.compile(r"^ {4}[\w*, `]+: (.*(?:\n {5,}.*)*)", re.MULTILINE)
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -36,10 +42,20 @@ def faults(text: str) -> Iterator[str]:
             yield f"sentence: {sentence[:60]}"
 
 
+def verbs(text: str) -> Iterator[str]:
+    """Yields the entries of one docstring that begin with a verb."""
+    entries = (_sentences(entry)[0] for section in SECTIONS.findall(text) for entry in ENTRY.findall(section))
+    yield from (f"verb: {entry[:60]}" for entry in entries if VERB.match(entry))
+
+
 def faults_of(nodes: list[ast.AST]) -> list[str]:
     """Returns the faults in all docstrings of a module."""
-    docstrings = [ast.get_docstring(node) or "" for node in nodes if isinstance(node, DOCUMENTED)]
-    return [fault for docstring in docstrings for fault in faults(docstring)]
+    return [fault for docstring in docstrings_of(nodes) for fault in faults(docstring)]
+
+
+def docstrings_of(nodes: list[ast.AST]) -> list[str]:
+    """Returns all docstrings of a module; empty texts where there are none."""
+    return [ast.get_docstring(node) or "" for node in nodes if isinstance(node, DOCUMENTED)]
 
 
 def _sentences(text: str) -> list[str]:
