@@ -160,19 +160,24 @@ class Costs:
 
     def price(self, demand: Demand, epsilon: Epsilon, version: int = 1) -> Epsilon:
         """Prices a query of ``epsilon`` to every part of the demand: the growth of ``spent``."""
-        part, _ = self._changed(demand, epsilon.nano, root_of(version))
-        before = self.spent_on(version).nano
-        return Epsilon(part.get(root_of(version), before) - before)
+        return self._grown(demand, epsilon, version)[0]
 
     def charge(self, demand: Demand, epsilon: Epsilon, version: int = 1) -> Epsilon:
         """Adds the demand; returns by how much ``spent`` grew."""
-        before = self.spent_on(version).nano
-        part, largest = self._changed(demand, epsilon.nano, root_of(version))
+        grown, part, largest = self._grown(demand, epsilon, version)
         self.part.update(part)
         self.largest.update(largest)
-        grown = self.spent_on(version).nano - before
-        self.total += grown
-        return Epsilon(grown)
+        self.total += grown.nano
+        return grown
+
+    def _grown(
+        self, demand: Demand, epsilon: Epsilon, version: int
+    ) -> tuple[Epsilon, dict[bytes, int], dict[tuple[bytes, bytes], int]]:
+        """Returns the growth of the whole table's cost, and the changed entries."""
+        root = root_of(version)
+        part, largest = self._changed(demand, epsilon.nano, root)
+        before = self.part.get(root, 0)
+        return Epsilon(part.get(root, before) - before), part, largest
 
     def _changed(
         self, demand: Demand, nano: int, root: bytes
