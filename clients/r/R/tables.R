@@ -74,7 +74,7 @@ quantiles <- function(x, column, shares = c(0.25, 0.5, 0.75), epsilon, reuse = F
   if (!is.null(declared$values)) refuse("`", column, "` is categorical; it has no quantiles.")
   if (!is.numeric(shares) || !all(shares > 0 & shares < 1)) refuse("`shares` must be between 0 and 1.")
   grid <- grid_of(declared)
-  halved <- divided(x, epsilon, c(1, 1), reuse)[1]
+  halved <- divided(x, epsilon, c(1, 1), reuse, "quantiles")[1]
   # Bins of whole cells, then cells of the bins in which the first counts see a quantile.
   coarse <- unique(round(seq(0, grid$cells, length.out = min(BINS, grid$cells) + 1)))
   counts <- counted(x, declared, column, coarse, halved, reuse)
@@ -150,10 +150,15 @@ even_cuts <- function(declared, column, bins) {
 }
 
 # Parts of epsilon by weight, in whole billionths, so that their sum is never more. What the budget does not
-# cover is refused before the first of them is spent.
-divided <- function(x, epsilon, weights, reuse) {
+# cover is refused before the first of them is spent, by the server, whose log names the act.
+divided <- function(x, epsilon, weights, reuse, act) {
   left <- if (isTRUE(reuse)) 0 else preview(x, "noisy_count", epsilon = epsilon)$remaining
   if (left < 0) {
+    attempted <- question(x, "noisy_count", epsilon)
+    attempted$act <- list(name = act, run = substr(new_id(), 1, 8))
+    tryCatch(send(session_of(x), "POST", "/attempt", to_json(attempted)), pinq_error = function(error) {
+      if (inherits(error, "BudgetExceeded")) stop(error) # an older server logs refused queries alone
+    })
     asked <- as.numeric(loss(epsilon))
     text <- paste0("This would cost epsilon ", asked, ", ", format(-left), " more than what remains. Nothing was spent.")
     stop(condition("budget", text, list(asked = asked, remaining = asked + left)))
@@ -172,7 +177,7 @@ summary.pinq_part <- function(object, ..., epsilon, reuse = FALSE, level = 0.95)
   if (is.null(columns)) columns <- names(declared)
   numeric <- vapply(columns, function(name) is.null(column_of(session_of(object), name)$values), NA)
   weights <- c(1, unlist(lapply(numeric, function(number) if (number) c(3, 5) else 4)))
-  shares <- divided(object, epsilon, weights, reuse)
+  shares <- divided(object, epsilon, weights, reuse, "summary")
   spent <- 1
   part <- function() shares[spent <<- spent + 1]
   row <- function(column, statistic, of, answer) {

@@ -84,8 +84,11 @@ test_that("a table that the budget does not cover spends nothing, and no table s
     function(epsilon) summary(people, "age", "job", epsilon = epsilon),
     function(epsilon) quantiles(people, "age", 0.5, epsilon = epsilon)
   )) {
+    before <- nrow(history(people))
     expect_error(asked(left$remaining + 0.001), class = "BudgetExceeded")
     expect_equal(budget(people)$spent, left$spent)
+    expect_equal(nrow(history(people)), before + 1)
+    expect_match(history(people)$outcome[before + 1], "budget")
   }
   summary(people, "age", "job", epsilon = 0.4)
   spent <- budget(people)$spent - left$spent
