@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -64,6 +65,50 @@ def test_the_stream_reads_what_the_library_reads(sheet: str, tmp_path: Path) -> 
     for at, own in enumerate(wanted):
         cells = found.get(at, [])
         assert cells + [None] * (len(own) - len(cells)) == own
+
+
+VALUE = '<table:table-cell office:value-type="{}" office:{}="{}"/>'.format
+OPEN_CELLS: dict[str, str | None] = {
+    VALUE("time", "time-value", "PT999999999999H00M00S"): "PT999999999999H00M00S",
+    VALUE("time", "time-value", "x"): "x",
+    VALUE("date", "date-value", "99999-99-99"): "99999-99-99",
+    VALUE("boolean", "boolean-value", "2"): "false",
+    VALUE("float", "value", "1e999"): "inf",
+    VALUE("float", "value", "NaN"): "nan",
+    VALUE("unknown", "value", "1"): "1",
+    '<table:table-cell office:value-type="float"/>': None,
+    '<table:table-cell office:value-type="string"><text:p>#WHAT!</text:p></table:table-cell>': "#WHAT!",
+}
+"""Cells of OpenDocument, each with its text. One that is no number at all makes the workbook one error."""
+SPOILT = [VALUE("float", "value", "seven"), '<table:table-cell table:number-columns-repeated="x"/>']
+
+
+def open_document(file: Path, *cells: str) -> Path:
+    """Writes a table of a first column of sevens, and of these cells."""
+    rows = (f"<table:table-row>{VALUE('float', 'value', '7')}{cell}</table:table-row>" for cell in cells)
+    names = "".join(
+        f'<table:table-cell office:value-type="string"><text:p>{name}</text:p></table:table-cell>' for name in "ab"
+    )
+    with ZipFile(BOOKS / "school.ods") as old, ZipFile(file, "w") as new:
+        for name in old.namelist():
+            text = old.read(name).decode("latin-1")
+            if name == "content.xml":
+                table = f"\\1<table:table-row>{names}</table:table-row>{''.join(rows)}\\2"
+                text = re.sub("(<table:table [^>]*>).*?(</table:table>)", table, text, count=1, flags=re.DOTALL)
+            new.writestr(name, text.encode("latin-1"))
+    return file
+
+
+def test_a_cell_of_open_document_touches_no_other_row(tmp_path: Path) -> None:
+    """Whatever it holds; or no row is read at all, which is one error of this workbook."""
+    pytest.importorskip("python_calamine", reason="these workbooks need the extra `excel`")
+    good = VALUE("float", "value", "1")
+    cells = [cell for hostile in OPEN_CELLS for cell in (hostile, good)]
+    found = read(open_document(tmp_path / "t.ods", *cells), None)
+    assert found == [("7", text) for hostile in OPEN_CELLS.values() for text in (hostile, "1")]
+    for spoilt in SPOILT:
+        with pytest.raises(PolicyError, match="cannot be read: it is damaged"):
+            read(open_document(tmp_path / "t.ods", good, spoilt, good), None)
 
 
 def test_a_workbook_that_ends_its_reader_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
