@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from miners.budget.plan import FitWarning as FitWarning
+    from miners.budget.wish_list import WishList as WishList
     from miners.distances.dilca import DPDilca as DPDilca
     from miners.federated.federation import Federation as Federation
     from miners.federated.scorecard import (
@@ -54,6 +55,7 @@ _HOMES = {
     "DiffPID3": "miners.trees.id3",
     "Federation": "miners.federated.federation",
     "FitWarning": "miners.budget.plan",
+    "WishList": "miners.budget.wish_list",
     "Forest": "miners.fitted.tree",
     "LinearDiscriminant": "miners.linear.discriminant",
     "LinearRegression": "miners.linear.regression",

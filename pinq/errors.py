@@ -222,7 +222,10 @@ class NotAuthorised(PinqError):
     code = "not-authorised"
 
     def __init__(self) -> None:
-        super().__init__("No valid grant under this name for this dataset. Ask the data provider for one (pinq grant).")
+        super().__init__(
+            "No valid grant under this name for this dataset: the token is mistyped or another dataset's, or the grant "
+            "has expired, was revoked or got another token. Ask the data provider for one (pinq grant)."
+        )
 
 
 class NotAllowed(Refusal):

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib import pyplot
@@ -25,6 +26,7 @@ from nicegui import ui
 import miners
 from miners import tables
 from miners.budget.plan import Plan, loss_text
+from miners.budget.wish_list import WishList
 from miners.tables.columns import even_cuts
 from pinq.analyst.client import connect
 from pinq.analyst.queryable import PrivateQueryable
@@ -48,6 +50,9 @@ from pinq_workbench.parts import (
     tell,
 )
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 KINDS = {
     "crosstab": "Cross table",
     "histogram": "Histogram",
@@ -65,7 +70,7 @@ MODELS = {
 }
 BINS = 5  # of a number that the policy does not cut and for which nobody says where
 DRAWN_ROWS = 1000  # of a synthesizer, to look at; any number more is free
-LINKS = {"Columns": "/", "Tables": "/tables", "Models": "/models", "History": "/history"}
+LINKS = {"Columns": "/", "Tables": "/tables", "Models": "/models", "Plan": "/plan", "History": "/history"}
 _alone = threading.Lock()  # matplotlib draws one picture at a time, and Python notes warnings of one at a time
 
 
@@ -80,6 +85,7 @@ class PageResult:
         files: The files that can be saved, by name.
         lines: The lines of Python that make it.
         doubts: The warnings of a fit.
+        frame: The numbers of a table.
     """
 
     title: str
@@ -88,6 +94,7 @@ class PageResult:
     files: dict[str, str]
     lines: str
     doubts: tuple[str, ...] = ()
+    frame: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -115,12 +122,13 @@ class Analyst:
     Attributes:
         drafts: The typed values, by page.
         results: The answers, the last first.
+        wishes: The planned queries, not asked yet.
         budget: The budget at its last look.
     """
 
     def __init__(self, url: str, **words: Any) -> None:
         self.url, self.handle = url, connect(url, **words)
-        self.drafts, self.results = dict[str, Inputs](), list[PageResult]()
+        self.drafts, self.results, self.wishes = dict[str, Inputs](), list[PageResult](), list[PageQuery]()
         self.budget: Budget | None = None
 
     def register(self) -> None:
@@ -129,6 +137,7 @@ class Analyst:
         page("/")(self._columns)
         page("/tables")(lambda: self._asking("Tables", _table_asked, self._table_fields))
         page("/models")(lambda: self._asking("Models", _model_asked, self._model_fields))
+        page("/plan")(self._plan)
         page("/history")(self._history)
 
     def _budget(self) -> None:
@@ -156,6 +165,60 @@ class Analyst:
             if history is not None:
                 _notebook(_shown(history))
                 command("h.history()", "In Python")
+                self._downloads(history.to_csv(index=False))
+
+    def _downloads(self, history: str) -> None:
+        """Offers all that was asked: the log, the numbers of this workbench's tables, and what asks them again."""
+        frames = [one.frame.assign(table=one.title) for one in reversed(self.results) if one.frame is not None]
+        files = {"history.csv": history}
+        if frames:
+            import pandas as pd
+
+            files["answers.csv"] = pd.concat(frames).to_csv(index=False)
+        if self.results:
+            files["answers.ipynb"] = notebook_of(self.url, [one.lines for one in reversed(self.results)])
+        with row():
+            for name, text in files.items():
+                keep = partial(ui.download.content, text, name)
+                ui.button(f"Keep {name}", on_click=keep).props("no-caps outline")
+
+    async def _plan(self) -> None:
+        with frame("Plan", LINKS, self._budget):
+            await self._look(tell())
+            self._wished()
+
+    @ui.refreshable_method
+    def _wished(self) -> None:
+        """Shows what is planned, added up against the budget; drawn again in all tabs."""
+        if not self.wishes:
+            ui.label("Nothing is planned yet. Add tables and models on their pages; nothing is asked by that.")
+            return
+        plans = [query.plan() for query in self.wishes]
+
+        def remove(number: int) -> None:
+            self.wishes.pop(number)
+            self._wished.refresh()
+
+        def ask() -> list[PageResult]:
+            if (wishes := WishList.of(self.handle, *plans)).left < 0:
+                raise QueryError(f"{wishes.verdict} Remove something, or take less epsilon for it.")
+            return [query.ask() for query in self.wishes]
+
+        async def answered(results: list[PageResult]) -> None:
+            self.wishes.clear()
+            self.results[:0] = reversed(results)
+            self._results.refresh()
+            await self._look(tell())
+            ui.navigate.to("/tables")
+
+        with section("What all of it would cost", "Before asking, and free."):
+            _notebook(_shown(WishList.of(self.handle, *plans)))
+            with row():
+                for number, plan in enumerate(plans):
+                    out = ui.button(f"Remove {plan.title}", on_click=partial(remove, number))
+                    out.props("no-caps outline dense")
+            ActionButton("Ask all of it", ask, answered)
+            command("\n\n".join(query.lines for query in self.wishes), "The same in Python")
 
     async def _asking(
         self,
@@ -193,7 +256,14 @@ class Analyst:
                 with section("What it costs", "Before asking, and free."):
                     price()
                 ActionButton("Ask", ask, self._answered, watch=watch)
+                ActionButton("Add to the plan", lambda: self._wish(read(draft, self.handle)), _planned, main=False)
             self._results()
+
+    def _wish(self, query: PageQuery) -> int:
+        """Notes a query for later. Raises ``QueryError`` if it has no plan; returns the number of those that wait."""
+        query.plan()
+        self.wishes.append(query)
+        return len(self.wishes)
 
     async def _answered(self, result: PageResult) -> None:
         self.results.insert(0, result)
@@ -281,8 +351,9 @@ def _table_asked(draft: Inputs, handle: PrivateQueryable) -> PageQuery:
 
     def ask() -> PageResult:
         made = function(narrowed, **asked, reuse=True)
-        csv = made.to_frame().to_csv(index=False)
-        return PageResult(made.title, _shown(made), _drawn(made.plot), {"table.csv": csv}, lines)
+        numbers = made.to_frame()
+        files = {"table.csv": numbers.to_csv(index=False)}
+        return PageResult(made.title, _shown(made), _drawn(made.plot), files, lines, frame=numbers)
 
     return PageQuery(lambda: function.plan(narrowed, **asked), ask, lines)
 
@@ -338,6 +409,26 @@ def _number(text: str | None) -> float | str | None:
         return None if text is None else float(text)
     except ValueError:
         return text
+
+
+def _planned(number: int) -> None:
+    tell(f"It is in the plan, with {number:,} in all. Nothing was asked.", "good")
+    ui.link("Plan", "/plan")
+
+
+def notebook_of(url: str, cells: Sequence[str]) -> str:
+    """Writes a notebook that asks everything again; ``reuse`` gives what was paid for without a new cost.
+
+    Args:
+        url: The address of the dataset.
+        cells: The lines of each answer.
+    """
+    plain = ", insecure_http=True" if url.startswith("http://") else ""
+    connect = f"from getpass import getpass\nimport pinq\n\nh = pinq.connect({url!r}, token=getpass('Token: '){plain})"
+    shown = [f"{text}\n{text.rpartition(chr(10))[2].partition(' ')[0]}" for text in cells]  # ends with its value
+    empty = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    made = [{"id": f"cell-{number}", "source": text} | empty for number, text in enumerate([connect, *shown])]
+    return json.dumps({"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1)
 
 
 def _shown(value: Any) -> str:

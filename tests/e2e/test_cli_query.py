@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pinq.errors import NotAuthorised
 from tests.support.processes.commands import HOSTILE, failed, run
 
 
@@ -133,6 +134,4 @@ class TestQuery:
     def test_strangers_learn_nothing(self, policy: Path) -> None:
         run("revoke", policy, "ana", "--yes")
         texts = {run("query", policy, "--analyst", name, "count", "--epsilon", 1).stderr for name in ("ana", "eve")}
-        assert texts == {
-            "Error: No valid grant under this name for this dataset. Ask the data provider for one (pinq grant).\n"
-        }
+        assert texts == {f"Error: {NotAuthorised()}\n"}

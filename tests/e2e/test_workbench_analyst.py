@@ -104,8 +104,19 @@ def test_a_table_a_model_and_the_end_of_the_budget(
     browser.push("Ask")
     doubts = "[...document.querySelectorAll('[role=status]')].map((one) => one.innerText).join()"
     browser.wait(f"{doubts}.includes('no split, so every row')")  # beside the answer too
+    browser.push("Add to the plan")
+    browser.sees("It is in the plan, with 1 in all.")
+    browser.push("Tables")
+    browser.fill("Epsilon", "0.05")
+    browser.push("Add to the plan")
+    browser.sees("It is in the plan, with 2 in all.")
+    browser.push("Plan")
+    browser.sees("In all epsilon 0.052 of 0.248 that remain; 0.196 would be left.", "at half of it")
+    wrong += look_at(browser, "analyst-plan")
+    browser.push("Ask all of it")
+    browser.sees("1.802 of epsilon 2 spent")  # the model was paid for before
     browser.push("History")
-    browser.sees("miners.DiffPC45")
+    browser.sees("miners.DiffPC45", "Keep history.csv", "Keep answers.csv", "Keep answers.ipynb")
     wrong += look_at(browser, "analyst-history")
     assert not wrong, "\n".join(wrong)
     assert (place / "token").read_text() not in running.said

@@ -13,7 +13,7 @@ import io
 import json
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
@@ -51,7 +51,7 @@ from pinq.provider.heads import HeadKey
 from pinq.provider.opening import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.report.markup import amount, bar, print_table, when
-from pinq.public.checks import closest, many
+from pinq.public.checks import closest, first_of, many
 from pinq.public.epsilon import ZERO, Epsilon
 
 if TYPE_CHECKING:
@@ -202,6 +202,14 @@ def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon, reas
     return replace(line, **_facts(event.record, line, spent, cap, reasons))
 
 
+def _reasons_of(reasons: Mapping[str, str]) -> str:
+    """Writes each reason once, with the columns and keys that it is for."""
+    alike = defaultdict[str, dict[str, None]](dict)
+    for name, why in reasons.items():
+        alike[why][name.removeprefix("columns.").rpartition(".")[0] or name] = None
+    return "; ".join(f"{first_of(list(names), 8)}: {why}" for why, names in alike.items())
+
+
 def _facts(
     record: Record, line: AuditLine, spent: Epsilon, cap: Epsilon, earlier_reasons: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -213,7 +221,7 @@ def _facts(
             change = f"cap {record.cap}" if not cap or cap == record.cap else f"cap {cap} to {record.cap}"
             earlier = " (equal queries once, in earlier versions)" if record.cap_rule == "union" else ""
             said = record.schema.get("reviewed", {}).items()
-            reasons = "; ".join(f"{name}: {why}" for name, why in said if earlier_reasons.get(name) != why)
+            reasons = _reasons_of({name: why for name, why in said if earlier_reasons.get(name) != why})
             reviewed = f"; reviewed {reasons}" if reasons else ""
             keys = "".join(
                 f"; {key} {record.schema[key]}" for key in Policy.model_fields if key in _SHOWN & record.schema.keys()
