@@ -426,8 +426,8 @@ def notebook_of(url: str, cells: Sequence[str]) -> str:
     plain = ", insecure_http=True" if url.startswith("http://") else ""
     connect = f"from getpass import getpass\nimport pinq\n\nh = pinq.connect({url!r}, token=getpass('Token: '){plain})"
     shown = [f"{text}\n{text.rpartition(chr(10))[2].partition(' ')[0]}" for text in cells]  # ends with its value
-    empty = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
-    made = [{"id": f"cell-{number}", "source": text} | empty for number, text in enumerate([connect, *shown])]
+    empty: dict[str, object] = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    made = [{"id": f"cell-{number}", "source": text, **empty} for number, text in enumerate([connect, *shown])]
     return json.dumps({"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1)
 
 

@@ -279,7 +279,7 @@ def rows_text(rows: float) -> str:
     """A number of rows to about two figures: ``0.3``, ``14``, ``2,300``."""
     if rows >= 1000:
         return f"{round(rows, -2):,.0f}"
-    return f"{rows:.0f}" if rows >= 10 else f"{rows:.1f}"
+    return f"{rows:.0f}" if rows >= 10 else f"{rows:.1f}".removesuffix(".0")
 
 
 def _row(cells: Iterable[str], tag: str = "td") -> str:

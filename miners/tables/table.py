@@ -323,10 +323,10 @@ def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     upright = sum(map(len, named)) > ACROSS
     ax.set_xticks(range(len(named)), named, fontsize=8, rotation=90 if upright else 0)
     ax.set_ylabel(rows, fontsize=9)
-    ax.set_xlabel(columns, fontsize=9)
     half = float(np.median(high - low)) / 2
+    ax.set_xlabel(f"{columns}\neach ±{half:,.0f}; pale: not told apart from half of the others", fontsize=9)
     bar = ax.figure.colorbar(ScalarMappable(image.norm, image.cmap), ax=ax)
-    bar.set_label(f"rows, each ±{half:,.0f}; pale: not told apart from half of the others", fontsize=8)
+    bar.set_label("rows", fontsize=8)
     bar.ax.tick_params(labelsize=8)
 
 

@@ -48,7 +48,8 @@ def test_a_plan_and_its_answer_have_one_half_width(handle: pinq.PrivateQueryable
 def test_a_choices_bound_is_that_of_its_score(handle: pinq.PrivateQueryable) -> None:
     """The noise of a score stays below the bound in 95 % of draws of its law, exponential of that scale."""
     line = miners.DiffPC45(epsilon=1, max_depth=1).plan(handle.schema, "kind").lines[0]
-    assert (line.verb, line.within) == ("exp_mech", pytest.approx((line.noise or 0) * np.log(20)))
+    assert line.verb == "exp_mech"
+    assert line.within == pytest.approx((line.noise or 0) * np.log(20))
 
 
 def test_a_cross_table_is_shown_wide_and_pale_where_noise_decides(handle: pinq.PrivateQueryable) -> None:
@@ -61,7 +62,7 @@ def test_a_cross_table_is_shown_wide_and_pale_where_noise_decides(handle: pinq.P
     alpha = np.asarray(ax.images[0].get_alpha())
     assert alpha[0, 0] == 1
     assert (alpha < 1).sum() >= 9
-    assert "±" in ax.figure.axes[1].get_ylabel()
+    assert "±" in ax.get_xlabel()
 
 
 def test_boxes_say_what_their_lines_are(handle: pinq.PrivateQueryable) -> None:
