@@ -9,19 +9,23 @@ follow from its gradient.
 from miners.statistics.association import independence
 from miners.statistics.cells import Result
 from miners.statistics.groups import compare
+from miners.statistics.hazards import hazard_ratio
 from miners.statistics.life_tables import survival
 from miners.statistics.models import logistic, poisson
+from miners.statistics.rates import standardised
 from miners.statistics.ratios import odds_ratio, rate_ratio, risk_difference
 
 __all__ = [
     "Result",
     "compare",
+    "hazard_ratio",
     "independence",
     "logistic",
     "odds_ratio",
     "poisson",
     "rate_ratio",
     "risk_difference",
+    "standardised",
     "survival",
 ]
 

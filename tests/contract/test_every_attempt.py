@@ -39,7 +39,9 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "variance": ("age",),
 }
 STATISTICS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "hazard_ratio": (("age", "income", "sex"), {"observed": ">50K"}),
     "independence": (("sex", "income"), {}),
+    "standardised": (("income", "sex", "job"), {"observed": ">50K"}),
     "compare": (("age", "sex"), {}),
     "logistic": (("income", ["sex", "job"]), {"observed": ">50K"}),
     "poisson": (("age", "sex"), {}),

@@ -35,6 +35,8 @@ FRONTS: dict[str, Callable[[Any], Any]] = {
     "compare": lambda h: str(statistics.compare(h, "age", "sex", epsilon=0.5)),
     "logistic": lambda h: str(statistics.logistic(h, "income", ["sex", "job"], observed=">50K", epsilon=0.5)),
     "poisson": lambda h: str(statistics.poisson(h, "age", "sex", epsilon=0.5)),
+    "hazard_ratio": lambda h: str(statistics.hazard_ratio(h, "age", "income", "sex", observed=">50K", epsilon=0.5)),
+    "standardised": lambda h: str(statistics.standardised(h, "income", "sex", "job", observed=">50K", epsilon=0.5)),
     "independence": lambda h: str(statistics.independence(h, "job", "income", epsilon=0.5)),
     "odds_ratio": lambda h: str(statistics.odds_ratio(h, "income", "sex", observed=">50K", exposed="M", epsilon=0.5)),
     "rate_ratio": lambda h: str(
