@@ -8,6 +8,7 @@ follow from its gradient.
 
 from miners.statistics.association import independence
 from miners.statistics.cells import Result
+from miners.statistics.clusters import kmeans
 from miners.statistics.groups import compare
 from miners.statistics.hazards import hazard_ratio
 from miners.statistics.life_tables import survival
@@ -20,6 +21,7 @@ __all__ = [
     "compare",
     "hazard_ratio",
     "independence",
+    "kmeans",
     "logistic",
     "odds_ratio",
     "poisson",

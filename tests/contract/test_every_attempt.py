@@ -43,6 +43,7 @@ STATISTICS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "independence": (("sex", "income"), {}),
     "standardised": (("income", "sex", "job"), {"observed": ">50K"}),
     "compare": (("age", "sex"), {}),
+    "kmeans": (("age", 3), {}),
     "logistic": (("income", ["sex", "job"]), {"observed": ">50K"}),
     "poisson": (("age", "sex"), {}),
     "odds_ratio": (("income", "sex"), {"observed": ">50K", "exposed": "M"}),

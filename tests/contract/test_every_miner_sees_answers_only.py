@@ -33,6 +33,7 @@ FRONTS: dict[str, Callable[[Any], Any]] = {
     "top_k": lambda h: str(tables.top_k(h, "job", 2, epsilon=0.5)),
     "variance": lambda h: str(tables.variance(h, "wage", epsilon=0.5)),
     "compare": lambda h: str(statistics.compare(h, "age", "sex", epsilon=0.5)),
+    "kmeans": lambda h: str(statistics.kmeans(h, ["age", "wage"], 3, epsilon=0.5)),
     "logistic": lambda h: str(statistics.logistic(h, "income", ["sex", "job"], observed=">50K", epsilon=0.5)),
     "poisson": lambda h: str(statistics.poisson(h, "age", "sex", epsilon=0.5)),
     "hazard_ratio": lambda h: str(statistics.hazard_ratio(h, "age", "income", "sex", observed=">50K", epsilon=0.5)),

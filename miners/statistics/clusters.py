@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kmeans``: centres of groups of rows, found on one noisy grid of up to four numeric columns.
+
+A row counts as the middle of its grid cell. Lloyd's method runs on the counts, from seeds that are
+public, so the same table gives the same centres. Of a centre, the mean of its rows, the variance
+has two parts: rows differ from sample to sample, and each count of its cells has noise. Cells
+belong to the nearest centre; that another sample has other borders is not in the intervals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pandas as pd
+
+from miners.fitted.theme import axes_of, colour
+from miners.statistics.cells import FAINT, SEED, Axis, Cells, Question, Result, StatisticFunction
+from miners.tables.columns import Column, Columns
+from miners.tables.table import Draft
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.errors import QueryError
+from pinq.public.checks import is_listing, whole_number
+from pinq.public.epsilon import EpsilonLike
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+STARTS, ROUNDS = 10, 100  # of Lloyd's method, whose result depends on where it starts
+MAX_COLUMNS, MAX_BINS, MAX_CELLS = 4, 64, 1000  # each cell has noise, so more cells blur the centres
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Clusters(Result):
+    """Centres of clusters: a row for each cluster and column.
+
+    ``centers`` has a row for each cluster, ``sizes`` their noisy numbers of rows with intervals.
+
+    Attributes:
+        axes: The columns.
+    """
+
+    axes: tuple[Axis, ...] = ()
+
+    def predict(self, rows: pd.DataFrame) -> np.ndarray:
+        """Returns the number of the nearest centre of each row; -1 where a value is missing.
+
+        Args:
+            rows: The rows, shape (rows, columns), with the columns that were clustered.
+
+        Raises:
+            QueryError: A column is missing.
+        """
+        names = [axis.name for axis in self.axes]
+        lost = [name for name in names if name not in rows]
+        if lost:
+            raise QueryError(f"the rows have no column {lost[0]!r}")
+        reach = np.array([_reach(axis) for axis in self.axes])
+        values = rows[names].astype(float).to_numpy() / reach
+        nearest = _nearest(np.nan_to_num(values), self.more["centers"][names].to_numpy() / reach)
+        return np.where(np.isnan(values).any(axis=1), -1, nearest)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws the centres by their first two columns, with intervals; the area is the number of rows.
+
+        Args:
+            ax: The axes; by default a new figure.
+
+        Returns:
+            The axes.
+        """
+        ax = axes_of("clusters", ax, (5.6, 4.6))
+        names, sizes = [axis.name for axis in self.axes], self.more["sizes"]["value"].to_numpy()
+        ends = [self.frame[self.frame["column"] == name] for name in (names * 2)[:2]]
+        for number, size in enumerate(sizes):
+            (x, wide), (y, high) = (
+                (rows["value"].iloc[number], rows["high"].iloc[number] - rows["value"].iloc[number]) for rows in ends
+            )
+            ax.scatter(x, y, s=1200 * size / sizes.max(), color=colour(number), alpha=0.35, linewidth=0)
+            ax.errorbar(x, y, xerr=wide, yerr=high, fmt="o", color=colour(number), capsize=3, label=f"{size:,.0f} rows")
+        bounds = [axis.schema.numeric(axis.name) for axis in (self.axes * 2)[:2]]
+        ax.set_xlim(float(bounds[0].lower), float(bounds[0].upper))
+        ax.set_ylim(float(bounds[1].lower), float(bounds[1].upper))
+        ax.set_xlabel(names[0])
+        ax.set_ylabel((names * 2)[1])
+        ax.legend(fontsize=8, markerscale=0.6)
+        ax.set_title(self.title, fontsize=10, loc="left")
+        ax.spines[["top", "right"]].set_visible(False)
+        return ax
+
+
+def _reach(axis: Axis) -> float:
+    """Returns the distance of a column's bounds, by which distances are divided."""
+    numeric = axis.schema.numeric(axis.name)
+    return float(numeric.upper) - float(numeric.lower)
+
+
+def _nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """Returns the number of the nearest centre of each point."""
+    return np.asarray(((points[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1))
+
+
+def _lloyd(
+    points: np.ndarray, weights: np.ndarray, clusters: int, rng: np.random.Generator
+) -> tuple[float, np.ndarray]:
+    """Returns the squared distances to the nearest centre in all, and the centre of each point."""
+    centres = points[[rng.choice(len(points), p=weights / weights.sum())]]
+    while len(centres) < clusters:  # far points are likelier, as of k-means++
+        far = weights * ((points[:, None] - centres) ** 2).sum(axis=2).min(axis=1)
+        chosen = rng.choice(len(points), p=far / far.sum() if far.sum() else None)
+        centres = np.concatenate([centres, points[[chosen]]])
+    for _ in range(ROUNDS):
+        nearest = _nearest(points, centres)
+        sizes = np.bincount(nearest, weights, clusters)
+        sums = np.stack([np.bincount(nearest, weights * column, clusters) for column in points.T], axis=1)
+        moved = np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1e-9)[:, None], centres)
+        if np.array_equal(moved, centres):
+            break
+        centres = moved
+    return float(weights @ ((points - centres[nearest]) ** 2).sum(axis=1)), nearest
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a grid, and what clusters of them are.
+
+    Attributes:
+        axes: The columns.
+        clusters: The number of clusters.
+    """
+
+    axes: tuple[Axis, ...]
+    clusters: int
+
+    def result(self, cells: Cells) -> Result:
+        """Finds the clusters; the largest is the first."""
+        mesh = np.meshgrid(*(axis.middles for axis in self.axes), indexing="ij")
+        places = np.stack([each.reshape(-1) for each in mesh], axis=1)
+        reach = np.array([_reach(axis) for axis in self.axes])
+        weights, rng = cells.counts.reshape(-1), np.random.default_rng(SEED)
+        if not weights.sum():
+            weights = np.ones_like(weights)  # the noise has left nothing: no power is said below
+        spread, nearest = min(
+            (_lloyd(places / reach, weights, self.clusters, rng) for _ in range(STARTS)), key=lambda found: found[0]
+        )
+        whole, _ = _lloyd(places / reach, weights, 1, rng)
+        counts = cells.noisy.reshape(-1)  # of which sums have no bias
+        made = [self._cluster(cells, places[nearest == own], counts[nearest == own]) for own in range(self.clusters)]
+        made.sort(key=lambda cluster: -cluster[0][0])
+        sizes = np.array([size for size, _ in made])
+        centres = np.array([numbers for _, numbers in made])  # by cluster, column and end of the interval
+        names = [axis.name for axis in self.axes]
+        frame = pd.DataFrame(
+            [(number, name, *centres[number, at]) for at, name in enumerate(names) for number in range(self.clusters)],
+            columns=["cluster", "column", "value", "low", "high"],
+        ).sort_values("cluster", kind="stable", ignore_index=True)
+        more = {
+            "centers": pd.DataFrame(centres[:, :, 0], columns=names),
+            "sizes": pd.DataFrame(sizes, columns=["value", "low", "high"]),
+        }
+        faint = not np.isfinite(centres).all()
+        share = 1 - spread / whole if whole else 1.0
+        explained = f"the centres explain {share:.0%} of the spread, each column divided by the distance of its bounds"
+        return cells.result(Clusters, frame, faint=faint, notes=[] if faint else [explained], more=more, axes=self.axes)
+
+    def _cluster(self, cells: Cells, places: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the size of a cluster and its centre, each with its interval; not a number in noise."""
+        size, noise = counts.sum(), cells.noise * len(counts)
+        deviation = np.sqrt(max(size * (1 - size / max(cells.n, size, 1.0)), 0) + noise)
+        told = size > FAINT * np.sqrt(noise)
+        centre = counts @ places / size if told else np.full(places.shape[1], np.nan)
+        moved = (places - centre) / (size if told else np.nan)
+        spread = np.sqrt((np.maximum(counts, 0) + cells.noise) @ moved**2)
+        ends = [value + cells.z * each * np.array([0, -1, 1]) for value, each in zip(centre, spread, strict=True)]
+        return size + cells.z * deviation * np.array([0, -1, 1]), np.array(ends)
+
+
+@StatisticFunction
+def kmeans(
+    handle: PrivateQueryable,
+    columns: Columns,
+    n_clusters: int,
+    *,
+    epsilon: EpsilonLike,
+    bins: int | None = None,
+    level: float = 0.95,
+    reuse: bool = False,
+) -> Draft:
+    """Finds groups of rows that are near each other, by k-means on one noisy grid.
+
+    Distances are Euclidean, each column divided by the distance of its bounds.
+
+    Args:
+        handle: A handle on a table, or on a part of it.
+        columns: One to four numeric columns, or ``Cuts`` of them.
+        n_clusters: The number of clusters, 1 to 50.
+        epsilon: The cost of all counts together.
+        bins: The number of parts of each column; by default as many as make a grid of 1,000 cells.
+        level: The confidence level of the intervals.
+        reuse: Return the stored answer of an identical earlier call, at no cost.
+
+    Returns:
+        A centre with its interval for each cluster and column, the largest cluster first;
+        ``centers``, ``sizes`` and ``predict``.
+
+    Raises:
+        QueryError: The request is malformed.
+        BudgetExceeded: The cost exceeds the remaining budget; nothing was spent.
+
+    Examples:
+        >>> import pinq
+        >>> from miners.statistics import kmeans
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> kmeans(h, ["age", "hours_per_week"], 3, epsilon=1).centers.shape
+        (3, 2)
+    """
+    named = list(columns) if is_listing(columns) else [cast(Column, columns)]
+    if not 1 <= len(named) <= MAX_COLUMNS:
+        raise QueryError(f"names {len(named)} columns", parameter="columns", allowed=f"1 to {MAX_COLUMNS}")
+    parts = bins if bins is not None else min(MAX_BINS, round(MAX_CELLS ** (1 / len(named))))
+    axes = tuple(Axis.of(handle, column, parts) for column in named)
+    if not all(len(axis.edges) for axis in axes):
+        raise QueryError("must be numeric columns, or cuts of them", parameter="columns")
+    cells = int(np.prod([len(axis.labels) for axis in axes]))
+    grid = Grid(axes, whole_number("n_clusters", n_clusters, 1, min(50, cells)))
+    title = f"{n_clusters} clusters of {', '.join(axis.name for axis in axes)}"
+    return Question(handle, epsilon, level, reuse).draft(title, axes, grid.result)
