@@ -26,12 +26,13 @@ import typer
 from nicegui import ui
 
 from pinq.cli.prepare import dialect_of
+from pinq.engine.formats import typed
 from pinq.errors import PinqError, PolicyError
 from pinq.ledger.database import NoLedger
 from pinq.ledger.events import FREE, Signature, here
 from pinq.provider import grants
 from pinq.provider.policy_file import load_policy, parse_policy
-from pinq.provider.proposal import propose
+from pinq.provider.proposal import WholeDoubt, look
 from pinq.provider.report.markup import Html, when
 from pinq.provider.review import change as change_in, waiting as waiting_in
 from pinq.public.epsilon import Epsilon, laplace_interval, max_belief
@@ -149,9 +150,9 @@ class Provider:
 
         async def again(way: Mapping[str, str]) -> None:
             draft.update(way)
-            await look.run()
+            await button.run()
 
-        look = ActionButton("Look at it", lambda: self.propose(draft), show)
+        button = ActionButton("Look at it", lambda: self.propose(draft), show)
 
     def _delete(self, name: str) -> None:
         """Deletes a proposal on which nothing was granted. Raises ``PolicyError`` for any other policy."""
@@ -186,21 +187,19 @@ class Provider:
         if data is None:
             raise PolicyError("Choose a table first, or write where it is.")
         place = data if uri_env or Path(data.split("::")[0]).is_absolute() else str(self.path / data)
-        while True:
-            try:
-                csv = dialect_of(**stated)
-                text = propose(place, target=draft.said("target"), folder=self.path, csv=csv, uri_env=uri_env)
-                break
-            except typer.BadParameter as error:
-                raise PolicyError(error.message) from None
-            except PolicyError as error:
-                ways = _ways(str(error))
-                if not any(way.keys() - stated.keys() for way in ways):
-                    raise
-                sure = dict(set.intersection(*(set(way.items()) for way in ways)))
-                if not sure.keys() - stated.keys():
-                    return ways
-                stated |= sure
+        options = {"target": draft.said("target"), "folder": self.path, "uri_env": uri_env}
+        try:
+            text = look(place, csv=dialect_of(**stated), **options).text
+        except typer.BadParameter as error:
+            raise PolicyError(error.message) from None
+        except WholeDoubt as doubt:
+            if len(doubt.choices) > 1:
+                ways = list(map(typed, doubt.choices))
+                sure = set.intersection(*(set(way.items()) for way in ways))
+                return [dict(item for item in way.items() if item not in sure) for way in ways]
+            if doubt.look is None:
+                raise
+            text = doubt.look.text
         name = f"{parse_policy(text, self.path / 'proposed').dataset}.yaml"
         with (self.path / name).open("x", encoding="utf-8") as file:
             file.write(text)
@@ -428,22 +427,6 @@ class Letter:
             if self.authority:
                 archive.write(self.authority, "certificate.pem")
         return packed.getvalue()
-
-
-def _ways(error: str) -> list[dict[str, str]]:
-    """The ways to read a file that an error of a proposal says to try; none where it names no way."""
-    if sheets := re.search(r"has the sheets (.+); say which: --sheet NAME", error):
-        return [{"sheet": name} for name in sheets[1].split(", ")]
-    ways: list[dict[str, str]] = [{}]
-    error = error.replace("; try --encoding latin-1 or windows-1252", ": try --encoding windows-1252")  # it has both
-    for advice in error.split(": try ")[1:]:
-        options = advice.partition(" (in a policy")[0].partition(". ")[0].rstrip(".")
-        listed = [shlex.split(option) for option in options.split(" or ")]
-        read = [
-            {key.removeprefix("--"): value for key, value in zip(one[::2], one[1::2], strict=True)} for one in listed
-        ]
-        ways = [way | one for way in ways for one in read]
-    return [way for way in ways if way]
 
 
 def way_said(way: Mapping[str, str]) -> str:

@@ -28,7 +28,7 @@ from pinq.provider.review import Waiting
 from pinq.public.schema import Column
 from pinq_workbench.parts import ActionButton, Inputs, attempt, choice, fields, row, section, spoken, table, tell, write
 
-SHOWN_ROWS = 4
+SHOWN_ROWS = 10
 AT_MOST = 40  # columns of a step
 DIGITS = re.compile(r"\d+")
 REASONS = ("the code book", "the form", "a law or a standard", "everybody knows it")

@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TextIO
 
@@ -128,9 +128,9 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and not in_notebook()
 
 
-def fail(message: str) -> NoReturn:
-    """Ends the command with one line."""
-    typer.echo(f"Error: {printable(message)}", err=True)
+def fail(message: str, shown: Sequence[str] = ()) -> NoReturn:
+    """Ends the command with one line, and below it values that help to decide."""
+    typer.echo("\n".join([f"Error: {printable(message)}", *map(printable, shown)]), err=True)
     raise typer.Exit(1) from None
 
 
@@ -165,13 +165,14 @@ def print_lines(text: object) -> None:
     typer.echo("\n".join(map(printable, str(text).splitlines())))
 
 
-def print_or_write(text: str, output: Path | None, advice: str = "") -> None:
-    """Prints a text, or writes it to a file and says what comes next."""
+def print_or_write(text: str, output: Path | None, advice: str = "", shown: Sequence[str] = ()) -> None:
+    """Prints a text, or writes it to a file, says what comes next, and shows further lines."""
     if output is None:
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
-        typer.echo(printable(f"Wrote {output}. {advice}".rstrip()), err=True)
+        said = f"Wrote {output}. {advice}".rstrip()
+        typer.echo("\n".join(map(printable, [said, *shown])), err=True)
 
 
 def print_json(content: object) -> None:

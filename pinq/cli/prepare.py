@@ -7,7 +7,7 @@ Options of ``pinq init`` say how a text file is written: they are the keys of a 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +30,7 @@ from pinq.provider.report.markup import print_table
 if TYPE_CHECKING:
     from pinq.policy.dialect import Dialect
     from pinq.provider.check import CheckReport
+    from pinq.provider.proposal import Look
     from pinq.provider.review import Waiting
     from pinq.public.schema import Schema
 
@@ -40,6 +41,8 @@ WORDS: dict[tuple[str, str | float], str | None] = {
     ("delimiter", "\\t"): "\t",
     ("quote", "none"): "",
     ("thousands", "none"): None,
+    ("thousands", "nbsp"): "\u00a0",
+    ("thousands", "nnbsp"): "\u202f",
     ("dates", "none"): "",
 }
 _PANEL = "How text files and sheets are written"
@@ -207,7 +210,7 @@ def init(
 
     [cyan]pinq init my.parquet --like theirs.yaml[/cyan]
     """
-    from pinq.provider.proposal import propose, propose_like
+    from pinq.provider.proposal import propose_like
 
     if like is not None and target is not None:
         raise typer.BadParameter("--target goes with a proposal of our own; --like takes the columns as they are")
@@ -226,15 +229,32 @@ def init(
         skip=skip,
         max_unreadable=max_unreadable,
     )
-    folder = None if output is None else output.parent
+    folder, shown = None if output is None else output.parent, list[str]()
     if like is None:
-        text = propose(data, target=target, dataset=dataset, folder=folder, csv=csv, uri_env=uri_env, fewest=fewest)
+        text, shown = _looked(data, csv, target=target, dataset=dataset, folder=folder, uri_env=uri_env, fewest=fewest)
     else:
         text = propose_like(data, like, dataset=dataset, folder=folder, csv=csv)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     advice = f"Review what it lists under `unreviewed`, then: pinq check {output}"
-    print_or_write(text, output, advice)
+    print_or_write(text, output, advice, shown)
+
+
+def _looked(data: str, csv: Dialect | None, **options: Any) -> tuple[str, list[str]]:
+    """The proposal for a table, and lines with its first rows; fails with all options at once."""
+    from pinq.provider.proposal import WholeDoubt, look
+
+    try:
+        seen = look(data, csv=csv, **options)
+    except WholeDoubt as doubt:
+        fail(str(doubt), _first(doubt.look, "So read, the first rows are:"))
+    return seen.text, _first(seen, "The first rows, as they are read:")
+
+
+def _first(look: Look | None, title: str) -> list[str]:
+    """Lines with the first values of each column, as they are read; none where nothing was read as text."""
+    lines = [f"  {name}: {' | '.join(values)}" for name, values in (look.first if look else {}).items()]
+    return [title, *lines] if lines else []
 
 
 @commands.command(rich_help_panel="Prepare")

@@ -35,7 +35,6 @@ Privacy:
 from __future__ import annotations
 
 import codecs
-import csv
 import gzip
 import json
 import re
@@ -44,7 +43,7 @@ import sys
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -58,6 +57,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from pinq.engine import sheets
+from pinq.engine.formats import SEPARATORS, Changes, FormatDoubt, as_options, column_fault, fields_of, other_shape
 from pinq.errors import InternalError, PolicyError
 from pinq.policy.dialect import Dialect
 from pinq.public.plugins import optional
@@ -74,7 +74,6 @@ _BREAKS = "with a NUL or a carriage return inside"
 _QUOTES = "with a quote that is not closed, or that text follows"
 _MISFITS = "with another number of fields than"
 _FOREIGN = "whose bytes are no "
-_SEPARATORS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
 # At the beginning of a file that may be written otherwise: bytes, and lines of them.
 GLANCE, GLANCE_LINES = 2**16, 50
 # Bytes of memory that the reading of one workbook may take.
@@ -140,7 +139,7 @@ class TextFiles(ABC):
         for file in self._files:
             names = dialect.header if isinstance(dialect.header, tuple) else self._header(file)
             if fault := column_fault(names):
-                raise PolicyError(
+                raise self._doubt(
                     f"The header of {file} {fault}{self._otherwise('; ')}. Where the first line is a row, or leaves a "
                     "name out (pandas writes its index so), name the columns: `csv: {header: [name, age]}`, with "
                     "`skip: 1` where they stand in place of a line."
@@ -178,19 +177,22 @@ class TextFiles(ABC):
         names = f"The header names {len(self.names)} column(s), such as {self.names[0]!r}; "
         return f"{names}{other}." if (other := self._otherwise()) else ""
 
+    def _doubt(self, text: str, choices: Sequence[Changes] = ()) -> FormatDoubt:
+        """An error that says how the file may be read instead."""
+        other = self.other()
+        return FormatDoubt(text, [{**one, **other} for one in choices or ([{}] if other else [])])
+
+    def other(self) -> Changes:
+        """The keys of ``csv`` that the first file's beginning suggests to change."""
+        return other_shape(self._glances(), self._dialect)
+
     def _otherwise(self, before: str = "") -> str:
-        """Says which other delimiter, and how many title lines, the first file's beginning suggests."""
-        glances, skip, tries = self._glances(), self._dialect.skip, dict[str, str]()
-        # The sign that cuts most lines into the same number of fields; where none is ahead, the one that is declared.
-        sign = max(glances, key=lambda sign: _alike(glances[sign]))
-        if self._dialect.header is True and not self._dialect.skip:
-            skip = _titles_above(glances[sign]) or 0
-        if sign != next(iter(glances)):
-            tries[f"fields separated by {_SEPARATORS[sign]}"] = f"--delimiter {_SEPARATORS[sign]}"
-        if skip != self._dialect.skip:
-            tries[f"{skip} title lines above the header"] = f"--skip {skip}"
-        looks, options = " and ".join(tries), " ".join(tries.values())
-        return f"{before}it looks like {looks}: try {options} (in a policy under `csv:`)" if tries else ""
+        """Says what they are."""
+        other = self.other()
+        looks = [f"fields separated by {SEPARATORS[str(other['delimiter'])]}"] if "delimiter" in other else []
+        looks += [f"{other['skip']} title lines above the header"] if "skip" in other else []
+        advice = f"{before}it looks like {' and '.join(looks)}: try {as_options(other)} (in a policy under `csv:`)"
+        return advice if other else ""
 
 
 class DelimitedFiles(TextFiles):
@@ -215,8 +217,8 @@ class DelimitedFiles(TextFiles):
         with _opened(self._files[0]) as stream:
             text = stream.read(GLANCE).removeprefix(codecs.BOM_UTF8).decode(self._dialect.encoding, "replace")
         lines = text.replace("\r", "").split("\n")[:GLANCE_LINES]
-        signs = [self._delimiter, *(_SEPARATORS if self._dialect.delimiter is None else ())]
-        return {sign: [_fields(line, sign, self._dialect.quote) for line in lines] for sign in signs}
+        signs = [self._delimiter, *(SEPARATORS if self._dialect.delimiter is None else ())]
+        return {sign: [fields_of(line, sign, self._dialect.quote) for line in lines] for sign in signs}
 
     def looks_like(self) -> str:
         quote, sign = self._dialect.quote, _escaped(self._delimiter)
@@ -245,7 +247,7 @@ class DelimitedFiles(TextFiles):
                 f"The file {file} is UTF-16 text, which is not read; convert it: iconv -f UTF-16 -t UTF-8."
             )
         if not line.strip():
-            raise PolicyError(
+            raise self._doubt(
                 f"The file {file} {'begins with an empty line' if line else 'is empty'}; its first line must "
                 f"name the columns{self._otherwise('; ')}."
             )
@@ -253,10 +255,12 @@ class DelimitedFiles(TextFiles):
         fields = self._parse(line, None, lines, partial(_line_of, file.name, number)).columns
         if lines.lost:
             other = self._otherwise("; ")
-            raise PolicyError(
+            reason = next(iter(lines.unreadable))
+            raise self._doubt(
                 f"The header of {file} cannot be read: it is a line "
-                f"{(reason := next(iter(lines.unreadable)))}{'' if other and reason == _QUOTES else _advice(reason)}"
-                f"{other}."
+                f"{reason}{'' if other and reason == _QUOTES else _advice(reason)}"
+                f"{other}.",
+                encodings_for([reason]),
             )
         return tuple(name[0].as_py() or "" for name in fields)
 
@@ -462,23 +466,11 @@ class Workbooks(TextFiles):
         wanted = self._dialect.sheet or (names[0] if len(names) == 1 else None)
         if wanted is None or wanted not in names:
             none = "" if wanted is None else f"has no sheet {wanted!r}; it "
-            raise PolicyError(
+            raise FormatDoubt(
                 f"The workbook {file.name} {none}has the sheets {', '.join(names)}; say which: --sheet NAME (in a "
-                "policy `csv: {sheet: NAME}`)."
+                "policy `csv: {sheet: NAME}`).",
+                [{"sheet": name} for name in names],
             )
-
-
-def column_fault(names: Sequence[str]) -> str:
-    """Says why names cannot be those of columns; empty where they can."""
-    if not names:
-        return "is empty"
-    if not names[-1] and all(names[:-1]):
-        return "ends with a delimiter: its last name is empty"
-    if not all(names):
-        return f"has no name for column {names.index('') + 1} of {len(names)}"
-    counts = Counter(name.casefold() for name in names)
-    twice = next((name for name in names if counts[name.casefold()] > 1), None)
-    return "" if twice is None else f"names {twice!r} more than once (also without regard to case)"
 
 
 def _difference(names: Sequence[str], others: Sequence[str]) -> str:
@@ -489,47 +481,10 @@ def _difference(names: Sequence[str], others: Sequence[str]) -> str:
     return "they are equal"
 
 
-def _titles_above(rows: Sequence[Sequence[str]]) -> int | None:
-    """The number of title lines above the header; None where nothing shows which line is the header.
-
-    A title line has one filled field, so a line of two fields is never taken for one. A row of the table
-    must not become the header, because names are public. So the header must differ in kind from the
-    rows: it has a name for each column, none of them a number, and below it some column has numbers.
-    """
-    widths = Counter(_width(row) for row in rows if any(row))
-    if not widths:
-        return None
-    most = max(widths, key=lambda width: (widths[width], width))
-    number = next(number for number, row in enumerate(rows) if _width(row) >= most)
-    if number == 0:
-        return 0
-    header, below = rows[number][: _width(rows[number])], [row for row in rows[number + 1 :] if _width(row) == most]
-    named = all(header) and not column_fault(header) and not any(map(_spells_number, header))
-    columns = [[row[place] for row in below if row[place]] for place in range(most)]
-    counted = any(column and all(map(_spells_number, column)) for column in columns)
-    again = any(name in column for name, column in zip(header, columns, strict=False))
-    titles = all(sum(map(bool, row)) <= 1 for row in rows[:number])
-    return number if titles and named and counted and not again else None
-
-
-def _spells_number(field: str) -> bool:
-    """Whether a text is written with digits, as numbers, dates and codes are."""
-    return re.fullmatch(r"\W*\d[\d\W]*", field) is not None
-
-
-def _width(row: Sequence[str]) -> int:
-    """The fields of a row up to the last that is filled."""
-    return max((number for number, field in enumerate(row, 1) if field), default=0)
-
-
-def _fields(line: str, sign: str, quote: str) -> list[str]:
-    """Splits a line for a glance at it."""
-    return next(csv.reader([line], delimiter=sign, quotechar=quote), []) if quote else line.split(sign)
-
-
-def _alike(rows: Sequence[Sequence[str]]) -> int:
-    """The number of rows with the most frequent number of fields, of at least two."""
-    return max(Counter(len(row) for row in rows if len(row) > 1).values(), default=0)
+def encodings_for(reasons: Iterable[str]) -> list[Changes]:
+    """The encodings to try where lines cannot be read for this reason alone; none for others."""
+    alone = set(reasons) == {_FOREIGN + "utf-8"}
+    return [{"encoding": "windows-1252"}] if alone else []  # it has the letters of latin-1, too
 
 
 def _advice(reason: str) -> str:

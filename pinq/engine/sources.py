@@ -38,9 +38,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pinq.engine.codes import in_tables
-from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles, Workbooks, column_fault
+from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles, Workbooks, encodings_for
+from pinq.engine.formats import FormatDoubt, column_fault, other_dates, other_spelling, together
 from pinq.engine.frames import frame_table, texts_of
-from pinq.engine.numbers import define_readings, other_dates, other_spelling
+from pinq.engine.numbers import define_readings
 from pinq.errors import PolicyError
 from pinq.policy.dialect import Dialect, is_text, is_workbook
 from pinq.policy.policy import AdbcRows, Policy
@@ -505,7 +506,7 @@ def _texts(policy: Policy, files: Sequence[Path], dialect: Dialect) -> TextFiles
 def _attach_lines(connection: duckdb.DuckDBPyConnection, files: TextFiles, lines: Lines) -> str:
     """Makes the readable lines' fields reachable, as text, in a table that spills where it outgrows memory."""
     if hint := files.looks_like():
-        raise PolicyError(hint)
+        raise FormatDoubt(hint, [files.other()] if files.other() else [])
     connection.execute(f"CREATE TEMP TABLE lines ({', '.join(f'{quoted(name)} VARCHAR' for name in files.names)})")
     for piece in _registered(connection, files.read(files.names, lines)):
         connection.execute(f"INSERT INTO lines SELECT * FROM {piece.name}")
@@ -541,12 +542,13 @@ def _require_likely(
 ) -> None:
     """For ``pinq init``: nothing is proposed of a file that was declared wrongly."""
     if lines.beyond(dialect.max_unreadable):
-        raise PolicyError(
-            f"{lines}. Correct them, or say how the file is written, or allow more with --max-unreadable."
+        raise FormatDoubt(
+            f"{lines}. Correct them, or say how the file is written, or allow more with --max-unreadable.",
+            encodings_for(lines.unreadable),
         )
-    hints = [look(connection, source, list(map(quoted, types)), dialect) for look in (other_spelling, other_dates)]
-    if any(hints):
-        raise PolicyError(" ".join(filter(None, hints)))
+    doubts = [look(connection, source, list(map(quoted, types)), dialect) for look in (other_spelling, other_dates)]
+    if any(doubts):
+        raise together([doubt for doubt in doubts if doubt])
 
 
 @contextmanager

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from pinq.engine import ArrayEngine, EncodingReport, RawTable, SparkEngine, group_sizes, open_engine, read_columns
 from pinq.engine.encoding import Encoder, bars_of
-from pinq.engine.numbers import date_forms, define_readings, likely_spelling
+from pinq.engine.formats import as_options, date_forms, likely_spelling
+from pinq.engine.numbers import define_readings
 from pinq.engine.sources import declared_columns, quoted, small_database, source_dialect, source_facts
 from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.database import NoLedger
@@ -122,8 +123,9 @@ def _misfits(policy: Policy, name: str, texts: list[str]) -> str:
                 for form in date_forms(connection, "misfits", "text")[0]
             ]
             cure = f"they look like dates, read by {' or '.join(reads)}" if reads else cure
-        elif options := likely_spelling(connection, "misfits", "text", dialect or Dialect()):
-            cure = f"they look like numbers written otherwise: {' or '.join(options)} of `pinq init`, or `csv:`"
+        elif choices := likely_spelling(connection, "misfits", "text", dialect or Dialect()):
+            options = " or ".join(map(as_options, choices))
+            cure = f"they look like numbers written otherwise: {options} of `pinq init`, or `csv:`"
         connection.unregister("misfits")
     return f"texts that are no {noun}, such as {shown}, and {fate}; {cure}"
 

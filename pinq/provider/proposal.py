@@ -16,13 +16,14 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
+from typing import Any
 
 import duckdb
 from pydantic import TypeAdapter, ValidationError
 
 from pinq.engine import ColumnProfile, Lines, count_rows, date_range, profile, read_columns, times_of_day
+from pinq.engine.formats import FormatDoubt, as_options, date_forms, together
 from pinq.engine.looks import SHOWN, looks_like, missing_codes, missing_words, some_texts
-from pinq.engine.numbers import date_forms
 from pinq.engine.sources import is_sqlite, quoted, require_columns, source_dialect, source_path
 from pinq.errors import InternalError, PolicyError, printable
 from pinq.policy.dialect import Dialect, is_text
@@ -67,6 +68,7 @@ class Proposed:
         units: Columns that may name the privacy units, the likeliest first.
         unit: The one of them that stands out.
         fewest: The number of persons from which on a value is listed.
+        first: Of a text file, the first values of each declared column as they are read.
     """
 
     rows: int
@@ -78,6 +80,7 @@ class Proposed:
     left_out: dict[str, str] = field(default_factory=dict)
     units: list[Unit] = field(default_factory=list)
     unit: Unit | None = None
+    first: dict[str, list[str]] = field(default_factory=dict)
 
 
 _HEAD = """\
@@ -214,6 +217,7 @@ MAX_CATEGORIES = 1000
 OTHER = "other"
 READ_ONLY = ("names of persons", "employers", "free text")  # texts: numbers under such a name are no such
 MAX_TEXT = 200
+FIRST = 10  # rows that are shown as they are read
 
 
 def propose(
@@ -255,6 +259,74 @@ def propose(
         >>> [line for line in proposal.splitlines() if line.startswith("dataset")]
         ['dataset: adult']
     """
+    return look(data, target=target, dataset=dataset, folder=folder, csv=csv, uri_env=uri_env, fewest=fewest).text
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look at a table.
+
+    Attributes:
+        text: The proposed policy.
+        first: Of a text file, the first values of each declared column as they are read.
+    """
+
+    text: str
+    first: dict[str, list[str]]
+
+
+class WholeDoubt(FormatDoubt):
+    """All that is to be stated of a text file so that it is read.
+
+    Attributes:
+        csv: The form with the first of the choices; None where it still cannot be read so.
+        look: The look at the table in this form.
+    """
+
+    csv: Dialect | None = None
+    look: Look | None = None
+
+
+def look(data: object, *, csv: Dialect | None = None, **options: Any) -> Look:
+    """Proposes a policy as ``propose`` does, and shows what was read.
+
+    Raises:
+        WholeDoubt: A text file seems to be written in another form.
+        PolicyError: As in ``propose``.
+    """
+    try:
+        return _look_at(data, csv=csv, **options)
+    except FormatDoubt as doubt:
+        doubts, stated, seen = [doubt], csv or Dialect(), None
+    while seen is None and doubts[-1].choices and (change := doubts[-1].choices[0]).keys() - stated.model_fields_set:
+        if "sheet" in change and len(doubts[-1].choices) > 1:  # each sheet has a form of its own
+            break
+        try:
+            stated = Dialect.model_validate(stated.model_dump(exclude_unset=True) | dict(change))
+            seen = _look_at(data, csv=stated, **options)
+        except FormatDoubt as more:
+            doubts.append(more)
+        except (PolicyError, ValidationError):  # which is said of this form, where somebody states it
+            break
+    joined = together(doubts)
+    several = str(joined).count("try --") > 1
+    at_once = f" All at once: {' or '.join(map(as_options, joined.choices))}." if several and joined.choices else ""
+    whole = WholeDoubt(f"{joined}{at_once}", joined.choices)
+    whole.csv, whole.look = (stated, seen) if seen else (None, None)
+    raise whole from None
+
+
+def _look_at(
+    data: object,
+    *,
+    csv: Dialect | None,
+    target: str | None = None,
+    dataset: str | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    uri_env: str | None = None,
+    fewest: int = FEWEST,
+) -> Look:
+    """Proposes a policy for a table in one form. Raises ``FormatDoubt`` where it seems to have another."""
     path = data if isinstance(data, (str, os.PathLike)) else None
     bare = _bare(path, dataset, folder, csv, uri_env)
     proposed, lines = _read(bare, target, data if path is None else None, fewest)
@@ -278,7 +350,7 @@ def propose(
     Policy.model_validate(content)
     if content["columns"] != proposed.columns:
         raise InternalError("The proposed policy does not read back as it was written. Please report it.")
-    return text
+    return Look(text, proposed.first)
 
 
 def propose_like(
@@ -385,7 +457,27 @@ def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[
                 _declare(raw.connection, table, name, one, proposed, target=name == target)
             except _LeftOut as reason:
                 proposed.left_out[name] = str(reason)
+        if source_dialect(bare) is not None:
+            proposed.first = _first(raw.connection, raw.name, proposed.columns)
         return proposed, raw.lines
+
+
+def _first(
+    connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Mapping[str, object]]
+) -> dict[str, list[str]]:
+    """The first values of columns of texts, as they are read."""
+    kinds = {
+        "numeric": "regexp_replace(number_of({0})::VARCHAR, '[.]0$', '')",
+        "date": "moment_of({0})::DATE",
+        "datetime": "moment_of({0})",
+    }
+    values = [kinds.get(str(column["type"]), "{0}").format(quoted(name)) for name, column in columns.items()]
+    if not values:
+        return {}
+    texts = ", ".join(f"({value})::VARCHAR" for value in values)
+    rows = connection.execute(f"SELECT {texts} FROM {table} LIMIT {FIRST}").fetchall()
+    listed = ([text_of("missing" if value is None else value) for value in own] for own in zip(*rows, strict=True))
+    return dict(zip(columns, listed, strict=False))
 
 
 class _LeftOut(Exception):
