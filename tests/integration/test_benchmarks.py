@@ -309,6 +309,13 @@ def test_a_picture_changes_with_a_table_of_its_data_only(tmp_path: Path) -> None
     assert {name for name in first if again[name] != first[name]} == {"fig2-adult", "fig3-adult", "all"}
 
 
+@pytest.mark.parametrize("study", ["friedman_schuster", "diprime", "dilca", "topdown", "secure"])
+def test_the_page_of_the_papers_names_each_commit_that_measured(study: str) -> None:
+    origins = pd.read_csv(ROOT / "benchmarks" / "results" / study / "origins.csv")["origin"]
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    assert [origin for origin in origins if f"`{origin.strip('≤ ')[:8]}`" not in page] == []
+
+
 def test_a_figure_that_was_not_measured_counts_as_no_runs(tmp_path: Any) -> None:
     for folder in (tmp_path / "mine", tmp_path / "theirs"):
         folder.mkdir()
