@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 
 import numpy as np
 
-from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, loss_text, remember_fit, untold
+from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, loss_text, remember_fit, require_given, untold
 from miners.fitted.model_card import ModelCard, Reliability, determination, model_card
 from miners.fitted.node import as_array, param_out, read_stored
 from miners.fitted.route import Frame, encode, encode_values, values_of
@@ -215,6 +215,7 @@ class Miner(Parameterised, ABC):
     def _run(self, fit: FitPlan[Any], handle: PrivateQueryable, target: object, *, reuse: bool) -> Self:
         """Asks all queries of a checked fit, once its warnings are given and its cost remains."""
         with unspent():
+            require_given(self)
             warnings = fit.warnings(None)
             if reuse is False:
                 fit.rehearse(handle)

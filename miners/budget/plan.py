@@ -644,11 +644,10 @@ def begin_fit(
         The handle to query, and a function that returns the certificate afterwards.
 
     Raises:
-        QueryError: ``reuse`` is not True or False, or the miner was made without an epsilon.
+        QueryError: ``reuse`` is not True or False.
         BudgetExceeded: Less than ``total`` remains.
     """
     require_bool("reuse", reuse)
-    require_given(miner)
     act = f"miners.{type(miner).__name__}.fit"
     named = handle.named(act if target is None else f"{act} of {target}")
     require = partial(require_budget, named, total, name=f"{type(miner).__name__}.fit")

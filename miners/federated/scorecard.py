@@ -211,11 +211,10 @@ class OwnersCardFit(CardFit, OwnersFit):
         kind = CardInTurns if self.miner.strategy == "turns" else InOrder
         return self.learned(kind(source, self.shares, reuse=self.resume))
 
-    @property
-    def cell_noise(self) -> float:
-        """The deviation of the noise in a cell's rows, where it is widest."""
+    def cell_noise(self, epsilon: Epsilon) -> float:
+        """Returns the deviation of the noise in a cell's rows."""
         # Four holders, each with a noise of its own, make twice the deviation of one.
-        return super().cell_noise * (1 if self.miner.strategy == "secure" else self.holders) ** 0.5
+        return super().cell_noise(epsilon) * (1 if self.miner.strategy == "secure" else self.holders) ** 0.5
 
     @property
     def title(self) -> str:

@@ -384,6 +384,7 @@ class Mean(Objective):
 PRIOR = 1.0  # logits: width of the prior of a cell's points
 STEEPEST = 3.0  # logits that one step moves a cell at most
 NEVER = -40.0  # logits of a missing class, which is no class
+CLEAR_CLASS = 4  # deviations of a cell's noise that the rows of a class must exceed; see ``rare``
 CLIPPED = 1.0  # rows: L1 norm to which gradients of many classes are clipped
 
 
@@ -423,7 +424,7 @@ class _Classes(Objective):
             [numbers[:, : self.column.cells].sum(axis=0) for numbers, _ in answers], axis=0, weights=weights
         )
         noise = min(standard_deviation(scale) for _, scale in answers)
-        rare = rows < 4 * noise
+        rare = rows < CLEAR_CLASS * noise
         return (rare_classes(self.target, self.column.values, rows, noise, rare),) if rare.any() else ()
 
     def shares(self, counts: np.ndarray, scale: float) -> np.ndarray:

@@ -26,7 +26,7 @@ from miners.growth.candidates import attribute_cells, attribute_names, attribute
 from miners.scorecards import view
 from miners.scorecards.card import Card, CardCells, Estimate
 from miners.scorecards.costs import MAX_STEPS, TABLES, CardStep, FitCosts
-from miners.scorecards.objectives import Asking, Cells, HandleAsking, Objective, choice_score, objective_of
+from miners.scorecards.objectives import CLEAR_CLASS, Asking, Cells, HandleAsking, Objective, choice_score, objective_of
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.language.specs import Cross, Spec, bind
@@ -128,11 +128,9 @@ class CardFit(FitPlan[Any]):
         assert curvatures is not None  # every objective asks for them
         return card.plus(spec, objective.update(card, gradients, curvatures, sums.scale))
 
-    @property
-    def cell_noise(self) -> float:
-        """The deviation of the noise in a cell's rows, where it is widest."""
-        least = min([*self.shares.tables, *(step.sums for step in self.shares.steps)])
-        return standard_deviation(count_scale(self.objective.schema, least))
+    def cell_noise(self, epsilon: Epsilon) -> float:
+        """Returns the deviation of the noise in a cell's rows."""
+        return standard_deviation(count_scale(self.objective.schema, epsilon))
 
     # In words
 
@@ -168,14 +166,20 @@ class CardFit(FitPlan[Any]):
                 f"at epsilon {epsilon} and at most {schema.max_rows:,} rows noise hides all points, so every "
                 f"row is predicted {objective.majority}; a larger `epsilon` is needed.",
             )
-        noise = self.cell_noise
-        if expected >= noise:
-            return ()
-        bound = "at most" if rows is None else "about"
-        return (
-            f"at epsilon {epsilon} and {bound} {expected:,} rows the noise in each cell is about {rows_text(noise)} "
-            "rows, as many as all rows; take fewer `steps`, fewer `attributes`, or a larger `epsilon`.",
-        )
+        facts = f"at epsilon {epsilon} and {'at most' if rows is None else 'about'} {expected:,} rows"
+        noise = self.cell_noise(min([*shares.tables, *(step.sums for step in shares.steps)]))
+        if expected < noise:
+            return (
+                f"{facts} the noise in each cell is about {rows_text(noise)} rows, as many as all rows; take fewer "
+                "`steps`, fewer `attributes`, or a larger `epsilon`.",
+            )
+        noise = self.cell_noise(max([*shares.bases, *shares.tables]))
+        if objective.target in schema.categorical_columns and expected < CLEAR_CLASS * noise:
+            return (
+                f"{facts} no class has {rows_text(CLEAR_CLASS * noise)} rows, {CLEAR_CLASS} deviations of the noise in "
+                "a count, so probabilities may be far off; take fewer `attributes`, or a larger `epsilon`.",
+            )
+        return ()
 
     def lines(self) -> list[PlanLine]:
         """Returns the lines of a plan."""

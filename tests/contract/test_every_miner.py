@@ -26,6 +26,7 @@ from sklearn.exceptions import NotFittedError
 
 from miners import DiPriMeForestClassifier, Federation, FitWarning
 from miners.budget.plan import loss_text
+from miners.estimator import FitPlan
 from miners.fitted.model_card import determination
 from miners.parameters import cloned
 from pinq.errors import UNSPENT, BudgetExceeded, QueryError
@@ -621,6 +622,16 @@ def test_every_model_has_a_card(form: Form) -> None:
     assert "not known to a model that was stored" in stored.card().to_markdown()
     stored.set_params(epsilon=7)
     assert "epsilon: 0.5, delta 0" in stored.card().to_markdown()
+
+
+@every_miner
+def test_a_fit_is_one_object(form: Form) -> None:
+    """It has the whole plan before it has a handle."""
+    miner, target = form.built(), TARGETS[form.learns]
+    fit = miner._checked(SCHEMA, target)
+    assert isinstance(fit, FitPlan)
+    assert fit.total.exact == fit.plan(None).total
+    assert fit.plan(None) == miner.plan(SCHEMA, target)
 
 
 @every_miner
