@@ -427,11 +427,17 @@ def test_every_policy_loads(policy: Path) -> None:
     assert path.exists()
 
 
-def test_links_lead_somewhere() -> None:
-    """Relative links of README and docs exist."""
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+def test_links_and_paths_lead_somewhere() -> None:
+    """Relative links of the pages exist, and so do the files and folders that they name."""
+    rooms = (
+        "benchmarks|clients|deploy|docs|examples|miners|pinq|pinq_demo|pinq_secure|pinq_workbench|proofs|tests|tools"
+    )
+    for page in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = page.read_text(encoding="utf-8")
+        for link in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
+        for path in re.findall(rf"`((?:{rooms})/[\w./*-]+)`", text):
+            assert [*ROOT.glob(path.rstrip("/"))], f"{page.name}: {path}"
 
 
 def test_the_page_of_papers_has_no_empty_cell_and_names_files_that_are_there() -> None:
