@@ -18,11 +18,11 @@ TERMS = "max_epsilon_per_query columns verbs queries_per_minute work_per_minute 
 QUESTION = "verb session about question classes act run stored"
 FIELDS = {  # by kind: fields that it has / fields that it may have
     "created": "version dataset salt / coins", "policy": "digest cap schema / cap_rule by because",
-    "version": "number why reading / source declared columns contents table by because", "revoke": "/ by because",
+    "version": "number why reading / source declared columns contents table cohort partition by because",
     "grant": f"limit expires / token {TERMS} by because", "retire": "means spent / by because",
     "extend": "more expires / by because", "terms": f"/ {TERMS} by because", "token": "token / by because",
     "charge": f"epsilon demand / version {QUESTION}", "refusal": f"reason / asked remaining scope {QUESTION}",
-    "secure": f"opens / {QUESTION}", "answer": "payload /", "snapshot": "digest /",
+    "secure": f"opens / {QUESTION}", "answer": "payload /", "snapshot": "digest /", "revoke": "/ by because",
 }
 
 
@@ -31,33 +31,31 @@ def need(holds: object, rule: str) -> None:
         raise ValueError(rule)
 
 
-class Part:  # its own questions; its partitions, each with the largest cost of a part and the parts; its cost
-    def __init__(self) -> None:
-        self.direct, self.cost, self.partitions = 0, 0, dict[str, Any]()
-
-
-def charge(versions: dict[int, Part], body: dict[str, Any]) -> int:
-    """Adds a charge to the tree of its version; returns the sum of all versions' costs."""
-    keys, nodes, asked = body["demand"]
-    parts, above = [versions.setdefault(body.get("version", 1), Part())], list[Any]([[0]])
+def charge(versions: dict[int, list[Any]], body: dict[str, Any], places: dict[int, Any]) -> int:
+    """Adds a charge to the tree of its version; returns the costs of all: their sum, and of cohorts the maximum."""
+    keys, nodes, asked = body["demand"]  # a part is [its own queries, its cost, its partitions], each [largest, parts]
+    parts, above = [versions.setdefault(body.get("version", 1), [0, 0, {}])], list[Any]([[0]])
     for parent, partition, key in nodes:
         need(0 <= parent < len(parts) and partition >= 0, "a part stands before the part above it")
-        above.append(parts[parent].partitions.setdefault(keys[partition], [0, {}]))
-        parts.append(above[-1][1].setdefault(key, Part()))
+        above.append(parts[parent][2].setdefault(keys[partition], [0, {}]))
+        parts.append(above[-1][1].setdefault(key, [0, 0, {}]))
     for node, partition in asked:
         need(0 <= node < len(parts) and -1 <= partition < len(keys), "what is asked is not listed")
-        parts[node].direct += body["epsilon"]
+        parts[node][0] += body["epsilon"]
     for part, partition in reversed(list(zip(parts, above, strict=True))):
-        part.cost = part.direct + sum(largest for largest, _ in part.partitions.values())
-        partition[0] = max(partition[0], part.cost)
-    return sum(part.cost for part in versions.values())
+        part[1] = part[0] + sum(largest for largest, _ in part[2].values())
+        partition[0] = max(partition[0], part[1])
+    own = {version: places[version] if places[version][2] else (version, "") for version in versions}
+    costs = {place: sum(versions[version][1] for version in own if own[version] == place) for place in own.values()}
+    return sum(max(cost for p, cost in costs.items() if p[:-1] == one) for one in {p[:-1] for p in costs})
 
 
 class Log:  # the meaning of the events so far
     def __init__(self) -> None:
         self.dataset, self.cap, self.rule, self.snapshot, self.costs = "", 0, "union", (0, ""), {"sum": 0, "union": 0}
         self.meaning, self.heads, self.charged, self.answered = list[str](), list[str](), set[Any](), set[Any]()
-        self.last, (self.grants, self.trees, self.union, self.spent) = {"": 1}, (dict[Any, Any]() for _ in range(4))
+        self.grants, self.trees, self.union, self.spent = (dict[Any, Any]() for _ in range(4))
+        self.places: dict[int, Any] = {1: ("", "", "")}  # of each version: the table; the partition and the cohort
 
     def apply(self, seq: int, at: str, kind: str, who: str, request: str, body: dict[str, Any], answer: str) -> None:
         must, may = (set(names.split()) for names in FIELDS.get(kind, "?/").split("/"))
@@ -72,9 +70,10 @@ class Log:  # the meaning of the events so far
             need(body["spent"] == self.costs["sum"], "another sum was spent before it was closed")
             self.costs, self.grants, self.trees, self.spent, self.union = {"sum": 0, "union": 0}, {}, {}, {}, {}
         elif kind == "version":
-            new, table = max(self.last.values()) + 1, body.get("table", "")
-            need(body["number"] in (self.last.get(table, new), new), "versions are counted one by one")
-            self.last[table] = body["number"]
+            place = tuple(body.get(name, "") for name in ("table", "partition", "cohort"))
+            last = [version for version, known in self.places.items() if known == place][-1:]
+            need(body["number"] in (*last, max(self.places) + 1), "versions are counted one by one")
+            self.places[body["number"]] = place
         elif kind == "grant":
             need(not grant or grant["revoked"], "a grant in the place of a valid one")
             self.grants[who] = body | {"revoked": False}
@@ -101,10 +100,11 @@ class Log:  # the meaning of the events so far
         need(not grant["expires"] or moment < datetime.fromisoformat(grant["expires"]), "a charge after the grant")
         need(verb in ("", *grant.get("verbs", [verb])), "a verb that the grant forbids")
         need(type(epsilon) is int and 0 <= epsilon <= grant.get("max_epsilon_per_query", epsilon), "no such epsilon")
-        need(1 <= version <= max(self.last.values()), "a version that has not begun")
+        need(version in self.places, "a version that has not begun")
         need((who, request) not in self.charged, "one id is charged twice")
         self.charged.add((who, request))
-        own, self.costs["union"] = charge(self.trees.setdefault(who, {}), body), charge(self.union, body)
+        trees = self.trees.setdefault(who, {}), self.union
+        own, self.costs["union"] = (charge(tree, body, self.places) for tree in trees)
         self.costs["sum"], self.spent[who] = self.costs["sum"] + own - self.spent.get(who, 0), own
         need(own <= grant["limit"], f"{who!r} spent {own} of {grant['limit']} nano-epsilons")
         need(self.costs[self.rule] <= self.cap, f"all spent {self.costs[self.rule]} of {self.cap} nano-epsilons")

@@ -595,7 +595,9 @@ class Select:
             self.text.refuse(table or tree, f"FROM something else than one table: write FROM {own}")
         if any(given and name not in ("this", "db", "catalog", "alias") for name, given in table.args.items()):
             self.text.refuse(table, f"`{self.text.sql(table)}`: the whole table is asked; write FROM {own}")
-        if own != "simulated" and table.name.casefold() != own.casefold():
+        short = own.rpartition(".")[2] if self.handle.tables else own  # clinic.visits is `visits` too
+        named = {table.name.casefold(), f"{table.db}.{table.name}".casefold()}
+        if own != "simulated" and not named & {own.casefold(), short.casefold()}:
             self.text.refuse(table, f"`{table.name}` is another table: this handle is on `{own}`")
 
     # Groups and numbers

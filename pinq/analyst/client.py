@@ -236,7 +236,7 @@ class RemoteSession:
             self._revision = revision_of(opened.headers)
             described = self._read(opened, Description)
             self.name, self.analyst, self.schema = described.dataset, described.analyst, described.columns
-            self.tables = described.tables or ()
+            self.tables, self.cohorts = described.tables or (), described.cohorts
             granted = self.name.rpartition(".")[0] if self.tables else self.name
             self.account = f"{root} {granted} {self.analyst}"
             if self.schema.digest != described.digest:
@@ -272,9 +272,9 @@ class RemoteSession:
         if asked > left:
             raise BudgetExceeded("This costs more than remains.", asked=asked, remaining=left, scope="analyst")
 
-    def budget(self) -> Budget:
-        """The analyst's budget as the ledger has it now."""
-        return self._get("/budget", WireBudget).budget()
+    def budget(self, part: str = "") -> Budget:
+        """The analyst's budget as the ledger has it now, for queries below a part of the whole table."""
+        return self._get(f"/budget?part={part}" if part else "/budget", WireBudget).budget()
 
     def history(self, start: int = 0) -> list[Asked]:
         """The analyst's own lines of the log, with the answers, from one on; a page at a time."""

@@ -32,7 +32,7 @@ from pinq.analyst.lessons import lesson_of_arrays, lesson_of_columns, lesson_of_
 from pinq.analyst.session import Named, Session, Through, Way
 from pinq.errors import InternalError, PinqError, QueryError, unspent
 from pinq.language.derivatives import RowFunction
-from pinq.language.parts import Block, Part, PartSet
+from pinq.language.parts import Block, Part, PartSet, closed_parts
 from pinq.language.queries import (
     Act,
     Answer,
@@ -50,7 +50,7 @@ from pinq.language.queries import (
 )
 from pinq.language.scores import ClassCount, EnoughRows, Score, require_score
 from pinq.language.specs import Cross, Shards, Spec, bind, two_ends
-from pinq.public.checks import is_whole, many, whole_number
+from pinq.public.checks import first_of, is_whole, many, whole_number
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Numeric, Schema, Value
@@ -400,14 +400,27 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
         return self._session.tables
 
     @property
+    def cohorts(self) -> tuple[str, ...]:
+        """The names of the closed cohorts, oldest first: what is asked below them costs the maximum over cohorts."""
+        declared = self._session.cohorts
+        return () if declared is None else tuple(closed_parts(declared, self.schema))
+
+    def cohort(self, name: str) -> PrivateQueryable:
+        """The part of the table that is one closed cohort."""
+        if name not in self.cohorts or self._session.cohorts is None:
+            raise QueryError(f"is {name!r}", parameter="cohort", allowed=f"closed: {first_of(self.cohorts, 5) or None}")
+        return PrivateQueryable(self._session, closed_parts(self._session.cohorts, self.schema)[name])
+
+    @property
     def account(self) -> str:
         """The grant that pays; equal for two handles of one analyst on one dataset."""
         return self._session.account
 
     @property
     def budget(self) -> Budget:
-        """The granted, spent and remaining epsilon, as the ledger has them now."""
-        return self._session.budget()
+        """The granted, spent and remaining epsilon, as the ledger has them now; of a closed cohort, its own."""
+        above = next(iter(self._parts.ancestors), b"").hex()
+        return self._session.budget(above) if above and self._session.cohorts else self._session.budget()
 
     @property
     def terms(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 from pinq.errors import QueryError
 from pinq.language.queries import Act, Answer, Asked, Budget, Preview, Request
-from pinq.public.schema import Schema
+from pinq.public.schema import Cohorts, Schema
 
 
 class Session(Protocol):
@@ -24,12 +24,14 @@ class Session(Protocol):
     Attributes:
         name: The provider's name of the table.
         tables: The names of all tables under the same grant; empty for a dataset that is one.
+        cohorts: The declaration of the table's cohorts; None for a table without any.
         account: The grant from which it spends: the same for two sessions of one analyst at one ledger.
         schema: The public columns.
     """
 
     name: str
     tables: tuple[str, ...]
+    cohorts: Cohorts | None
     account: str
     schema: Schema
 
@@ -42,7 +44,7 @@ class Session(Protocol):
     def attempt(self, request: Request) -> None:
         """Raises ``BudgetExceeded``, and has it logged, where a request costs more than remains; charges nothing."""
 
-    def budget(self) -> Budget:
+    def budget(self, part: str = "") -> Budget:
         """Returns the analyst's budget as the ledger has it now."""
 
     def history(self, start: int = 0) -> list[Asked]:

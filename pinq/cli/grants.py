@@ -196,6 +196,22 @@ def retire(
 
 @commands.command(rich_help_panel="Grant")
 @guarded
+def correct(
+    policy: PolicyFile,
+    cohort: Annotated[str, argument("COHORT", "A closed cohort, such as 2026-10.")],
+    because: Annotated[str, option("--because", metavar="TEXT", help="What was wrong with its rows.")],
+    table: Annotated[str | None, option("--table", metavar="TABLE", help="Of a policy of several tables, one.")] = None,
+) -> None:
+    """Open a closed cohort whose rows were corrected. All that its earlier rows answered stays spent."""
+    from pinq.provider.policy_file import load_policy
+    from pinq.provider.versions import correct as correct_cohort
+
+    number = correct_cohort(load_policy(policy).at(table), cohort, _signed(because))
+    typer.echo(f"corrected: the cohort {cohort} is version {number} of the rows. Next: pinq check {policy}")
+
+
+@commands.command(rich_help_panel="Grant")
+@guarded
 def token(
     policy: PolicyFile, analyst: Analyst, sign_in: SignIn = False, because: Because = "", as_json: AsJson = False
 ) -> None:

@@ -28,10 +28,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -107,6 +108,7 @@ class Curator:
         meter: The counter of analysts' work; None for a new one.
         version: The version of the rows that the engine has, as ``pinq/provider/versions.py`` finds it.
         table: The name of the policy's table; empty for a policy that is one.
+        closed: The numbers of the closed cohorts' versions, by the keys of their parts.
     """
 
     def __init__(
@@ -119,9 +121,10 @@ class Curator:
         meter: Meter | None = None,
         version: int = 1,
         table: str = "",
+        closed: Mapping[bytes, int] = MappingProxyType({}),
     ) -> None:
         self.schema, self.ledger, self.max_work, self._engine = schema, ledger, max_work, engine
-        self.version, self.table = version, table
+        self.version, self.table, self.closed = version, table, closed
         self._rehearsals = Rehearsals(schema)
         self._working = KeyLocks()
         self._meter: Meter = meter or WorkMeter()
@@ -178,6 +181,14 @@ class Curator:
         """Identifies a question of this table: equal ones of two tables are two, though their schemas are alike."""
         return request.identity(f"{schema} {self.table}" if self.table else schema)
 
+    def version_below(self, part: str) -> int:
+        """The version of the rows below a part of the whole table, by its key in hexadecimal."""
+        return next((number for key, number in self.closed.items() if key.hex() == part), self.version)
+
+    def _version_of(self, work: _Valid) -> int:
+        """The version of the rows that are asked: of a closed cohort where nothing else is asked, else of the table."""
+        return self.closed.get(work.prepared.demand.top, self.version)
+
     def meter(self, analyst: str, units: int) -> None:
         """Counts an analyst's work; errors as in ``WorkMeter.take``, but never without a grant."""
         self._meter.take(analyst, units, self.ledger.work_per_minute(analyst))
@@ -218,12 +229,12 @@ class Curator:
             reuse=bool(request.reuse),
             answer_bytes=work.prepared.answer_bytes,
             token=deadline.token,
-            version=self.version,
+            version=self._version_of(work),
         )
         if earlier is not None and earlier.query.identity != query.identity:
             raise QueryError(f"the request id {request.id!r} was used for another question, which was charged.")
         if stored is None:
-            if earlier is not None and earlier.version != self.version:
+            if earlier is not None and earlier.version != self._version_of(work):
                 # An answer from these rows would cost these rows, and was charged to the others.
                 raise QueryError(
                     f"the request id {request.id!r} was charged for rows that were replaced since, and never "
@@ -242,14 +253,14 @@ class Curator:
         """The cost and the expected error of ``ask``. Too much work is refused, as in ``ask``."""
         work = self._validate(request, deadline or Deadline())
         self.meter(analyst, work.checking)
-        asked = self._identity(request, self.schema.digest)
-        is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, asked, self.version)
+        asked, version = self._identity(request, self.schema.digest), self._version_of(work)
+        is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, asked, version)
         epsilon = ZERO if is_paid else work.epsilon
         columns = self.schema.with_sources(request.columns())
         cost, left = self.ledger.price(
-            analyst, work.prepared.demand, epsilon, verb=request.verb, columns=columns, version=self.version
+            analyst, work.prepared.demand, epsilon, verb=request.verb, columns=columns, version=version
         )
-        said = self.ledger.log.state.replaced(analyst, self.version)  # by the log as it was just read
+        said = self.ledger.log.state.replaced(analyst, version)  # by the log as it was just read
         error = f"{work.noise.error}.{said}" if said and cost else work.noise.error
         return Preview(cost.exact, left.exact, error, work.noise.scale if work.noise.uniform else None)
 
@@ -280,7 +291,7 @@ class Curator:
             work.epsilon,
             query,
             token=deadline.token,
-            version=self.version,
+            version=self._version_of(work),
         )
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from pinq.engine.codes import Codes, RowBlock, ShardSource, smallest
 from pinq.engine.counting import WHOLE, CountRequest, Counts, count_request
 from pinq.engine.rows import Rows, code_tables
-from pinq.engine.shards import ShardColumns, contents_of
+from pinq.engine.shards import ShardColumns, contents_by, contents_of
 from pinq.engine.tables import Listed, Measure, Sparse, T, Table, TableRequest, go_on, require_open
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Axis, Partition, joint_slots
@@ -106,6 +106,10 @@ class ArrayEngine:
     def contents(self) -> str:
         """A keyed digest of the encoded rows: for the provider's eyes only."""
         return contents_of(require_open(self._codes, self._process), self._salt)
+
+    def contents_by(self, axis: Axis) -> list[str]:
+        """A keyed digest of the encoded rows in each part of an axis: for the provider's eyes only."""
+        return contents_by(require_open(self._codes, self._process), axis, self._salt)
 
     def problem(self) -> str:
         """Says what would keep it from counting now; see ``Engine.problem``."""

@@ -29,7 +29,7 @@ import pyarrow as pa
 from pinq.engine.codes import BLOCK_ROWS, Codes, ShardSource, smallest
 from pinq.engine.counting import packed_words, run_starts
 from pinq.engine.tables import go_on
-from pinq.language.specs import SALT_BYTES
+from pinq.language.specs import SALT_BYTES, Axis
 from pinq.public.schema import ENTRY_BYTES, Kept
 
 KEPT_SHARDS = 8
@@ -39,6 +39,14 @@ def contents_of(codes: Codes, salt: bytes) -> str:
     """A keyed digest of a table's rows, whatever their order; for the provider alone."""
     # Coins are those of pairs of a row and its number among equal ones, so the sum is one of all pairs.
     return keyed(f"{codes.rows} {coins_of(codes, salt).sum(dtype=np.uint64)}", salt)
+
+
+def contents_by(codes: Codes, axis: Axis, salt: bytes) -> list[str]:
+    """A keyed digest of the rows in each part of an axis, whatever their order; for the provider alone."""
+    coins = coins_of(codes, salt)
+    where = np.concatenate([axis.parts_of(block.columns[axis.column]) for block in codes.blocks] or [coins])
+    own = [coins[where == part] for part in range(axis.size)]
+    return [keyed(f"{len(part)} {part.sum(dtype=np.uint64)}", salt) for part in own]
 
 
 def keyed(text: str, salt: bytes) -> str:

@@ -46,6 +46,7 @@ from pinq.engine.sources import declared_columns, require_columns
 from pinq.engine.tables import Measure, T, Table, TableRequest, require_open
 from pinq.errors import PolicyError
 from pinq.language.parts import PartSet
+from pinq.language.specs import Axis
 from pinq.policy.policy import Policy
 from pinq.public.plugins import install_line
 from pinq.public.schema import Schema
@@ -327,6 +328,10 @@ class SparkEngine:
     def contents(self) -> str:
         """A keyed digest of the encoded rows: for the provider's eyes only."""
         return require_open(self._encoded, self._process).contents()
+
+    def contents_by(self, axis: Axis) -> list[str]:
+        """Refuses to compare cohorts: rows stay with Spark, which would read all of them for each."""
+        raise PolicyError(f"`cohorts` by {axis.column!r} need a source that is no table of Spark.")
 
     def problem(self) -> str:
         """Says whether its session has ended; see ``Engine.problem``. No job of Spark's is run."""

@@ -18,8 +18,9 @@ from itertools import chain
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.language.specs import MAX_AXES, MAX_PARTS, Axis, Partition
-from pinq.public.schema import Numeric
+from pinq.language.specs import MAX_AXES, MAX_PARTS, Axis, Calendar, Partition, Values, bind
+from pinq.public.checks import first_of
+from pinq.public.schema import Cohorts, Numeric, Schema
 
 
 class Part:
@@ -272,3 +273,16 @@ def _overlap(part: Part) -> None:
         f"the parts are not disjoint at {part}: a row could be in two of them. Parts must come from one partition "
         "of each part that is split."
     )
+
+
+def closed_parts(cohorts: Cohorts, schema: Schema) -> dict[str, Part]:
+    """Finds the part of each closed cohort of a table by its name, oldest first.
+
+    Raises ``QueryError`` where the declaration does not fit the schema.
+    """
+    spec = Values(cohorts.column) if cohorts.by is None else Calendar(cohorts.column, cohorts.by)
+    partition = bind(spec, schema)
+    names = [str(label) for label in partition.axes[0].labels if label is not None]
+    if cohorts.closed not in names:
+        raise QueryError(f"is {cohorts.closed!r}", parameter="closed", allowed=f"a cohort: {first_of(names, 5)}")
+    return {name: Part(Part(), partition, index) for index, name in enumerate(names[: 1 + names.index(cohorts.closed)])}

@@ -29,7 +29,7 @@ from pinq.errors import (
 )
 from pinq.language.queries import Asked, Budget, Preview
 from pinq.public.epsilon import NANO, Epsilon, Exact
-from pinq.public.schema import Date, Schema
+from pinq.public.schema import Cohorts, Date, Schema
 
 PROTOCOL = "1"
 PROTOCOL_HEADER = "Pinq-Protocol"  # both sides name the version they speak
@@ -119,6 +119,7 @@ class Description(_Wire):
         columns: The public schema, with its digest.
         terms: The terms of the grant beside its budget, in words.
         tables: The names of all tables under the same grant; None for a dataset that is one.
+        cohorts: The declaration of the table's cohorts; None for a table without any.
     """
 
     dataset: str
@@ -127,6 +128,7 @@ class Description(_Wire):
     digest: str
     terms: str
     tables: tuple[str, ...] | None = None
+    cohorts: Cohorts | None = None
 
 
 class WireBudget(_Wire):

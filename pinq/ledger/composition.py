@@ -6,8 +6,10 @@ queries of all parts alike and the largest cost of a part add to it. The version
 
     cost(part) = direct(part) + Σ over its partitions P of ( alike(P) + max over parts p of P of cost(p) )
     spent      = Σ over versions v of cost(whole table of v)
+               + Σ over partitions into cohorts of max over cohorts c of Σ over versions v of c of cost(c in v)
 
-Several tables of the same people are versions too: each version of each table has a number of its own.
+Several tables of the same people are versions too: each version of each table has a number of its own. So has each
+version of a closed cohort, and what is asked below it counts there and in no version of the table.
 
 Privacy:
     Adjacency: sequences of tables, the versions of all tables of one dataset; add or remove one row
@@ -32,6 +34,15 @@ Privacy:
     its root for the whole unit, whatever the other tables keep of it. The choice of the
     rows that a table keeps follows from its own rows and the ledger's key, so no table's answers
     read another's rows.
+    Why, over cohorts: neighbours differ by one unit that lies in one cohort of each partition into
+    cohorts, the same in all versions, and has one row there. While a closed cohort keeps its number
+    its rows are the same, with the unit and without (pinq/provider/versions.py), so the row falls
+    into the same part of each partition below it, however often the table is written: its cost is
+    that of one version. A unit meets what is asked of whole tables and what is asked below its own
+    cohort, summed over the versions of this cohort, and nothing below another cohort. So it
+    loses at most the first sum and its cohort's, and any unit the maximum over cohorts. Several
+    partitions into cohorts (of two tables, or declared anew) add up: a unit has a cohort in each.
+    Only closed cohorts are such places: a query below an open one counts as one of the table.
     All analysts together: their joint transcript is cost-DP for the cost of the union of their
     trees, because the theorem does not depend on the analyst, and that is at most the sum of their
     costs (a row's queries are those of each analyst's tree), so a cap on either holds.
@@ -45,6 +56,7 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 from operator import gt
@@ -53,6 +65,7 @@ from pinq.language.parts import PartSet
 from pinq.public.epsilon import ZERO, Epsilon
 
 ROOT = b""
+NO_PLACES: Mapping[int, str] = {}
 
 
 def root_of(version: int) -> bytes:
@@ -100,6 +113,15 @@ class Demand:
         )
         return cls(nodes, asked)
 
+    @property
+    def top(self) -> bytes:
+        """The key of the one part of the whole table below which all is asked; ``ROOT`` for none."""
+        tops = [ROOT]
+        for parent, _, key in self.nodes:
+            tops.append(tops[parent] or key)
+        first, *others = {tops[node] for node, _ in self.asked} or {ROOT}
+        return ROOT if others else first
+
     def dump(self) -> DumpedDemand:
         """The demand as JSON: keys in hexadecimal, each partition's key once."""
         # A part `bb` of a partition `aa` of the whole table, asked itself: ["aa"], [(0, 0, "bb")]
@@ -142,7 +164,7 @@ class Costs:
         part: cost(part) in nano-epsilons, by part key. Keys begin with those of their version's
             whole table (``root_of``).
         largest: max over parts of cost(part), by (part key, partition key).
-        total: The sum of cost(whole table) over versions, in nano-epsilons.
+        total: The sum of cost(whole table) over versions and of the maxima over cohorts, in nano-epsilons.
     """
 
     part: dict[bytes, int] = field(default_factory=dict)
@@ -158,26 +180,60 @@ class Costs:
         """cost(whole table) of one version."""
         return Epsilon(self.part.get(root_of(version), 0))
 
-    def price(self, demand: Demand, epsilon: Epsilon, version: int = 1) -> Epsilon:
+    def price(
+        self, demand: Demand, epsilon: Epsilon, version: int = 1, places: Mapping[int, str] = NO_PLACES
+    ) -> Epsilon:
         """Prices a query of ``epsilon`` to every part of the demand: the growth of ``spent``."""
-        return self._grown(demand, epsilon, version)[0]
+        part, _ = self._changed(demand, epsilon.nano, root_of(version))
+        return Epsilon(self._raised(part, version, places))
 
-    def charge(self, demand: Demand, epsilon: Epsilon, version: int = 1) -> Epsilon:
-        """Adds the demand; returns by how much ``spent`` grew."""
-        grown, part, largest = self._grown(demand, epsilon, version)
+    def charge(
+        self, demand: Demand, epsilon: Epsilon, version: int = 1, places: Mapping[int, str] = NO_PLACES
+    ) -> Epsilon:
+        """Adds the demand; returns by how much ``spent`` grew.
+
+        Args:
+            demand: The parts that are asked.
+            epsilon: The epsilon of the query to each of them.
+            version: The version of the rows.
+            places: The places of versions, as ``LedgerState.places`` has them.
+        """
+        part, largest = self._changed(demand, epsilon.nano, root_of(version))
+        raised = self._raised(part, version, places)
         self.part.update(part)
         self.largest.update(largest)
-        self.total += grown.nano
-        return grown
+        self.total += raised
+        return Epsilon(raised)
 
-    def _grown(
-        self, demand: Demand, epsilon: Epsilon, version: int
-    ) -> tuple[Epsilon, dict[bytes, int], dict[tuple[bytes, bytes], int]]:
-        """Returns the growth of the whole table's cost, and the changed entries."""
-        root = root_of(version)
-        part, largest = self._changed(demand, epsilon.nano, root)
-        before = self.part.get(root, 0)
-        return Epsilon(part.get(root, before) - before), part, largest
+    def below(self, place: str, places: Mapping[int, str]) -> dict[str, int]:
+        """The costs of the cohorts of one partition, each over its versions, in nano-epsilons.
+
+        Args:
+            place: The place of one of the cohorts.
+            places: The places of versions.
+        """
+        costs: dict[str, int] = {}
+        for version, other in places.items():
+            if other.split(" ")[:2] == place.split(" ")[:2]:
+                costs[other] = costs.get(other, 0) + self.spent_on(version).nano
+        return costs
+
+    def of_cohort(self, place: str, places: Mapping[int, str]) -> Epsilon:
+        """The cost to persons of one cohort: ``spent``, with that of their cohort in the maximum's place."""
+        costs = self.below(place, places)
+        return Epsilon(self.total - max(costs.values(), default=0) + costs.get(place, 0))
+
+    def _raised(self, part: Mapping[bytes, int], version: int, places: Mapping[int, str]) -> int:
+        """The growth of ``spent`` from the changed costs of a version's parts.
+
+        A cohort raises it by what it then has above the most expensive cohort of its partition.
+        """
+        before, place = self.spent_on(version).nano, places.get(version, "")
+        grown = part.get(root_of(version), before) - before
+        if " " not in place:
+            return grown
+        costs = self.below(place, places)
+        return max(0, costs[place] + grown - max(costs.values()))
 
     def _changed(
         self, demand: Demand, nano: int, root: bytes

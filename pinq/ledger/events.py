@@ -347,6 +347,8 @@ class Begun(Stored):
         columns: For a declared version: digest of the columns that were encoded.
         contents: For a declared version: keyed digest of the encoded rows, for the provider alone.
         table: The table of the policy; empty for a policy that is one table.
+        cohort: The name of the closed cohort whose rows they are; empty for those of the whole table.
+        partition: For a cohort: the key of the partition whose part it is.
     """
 
     kind: ClassVar[str] = "version"
@@ -358,12 +360,19 @@ class Begun(Stored):
     columns: str = ""
     contents: str = ""
     table: str = ""
+    cohort: str = ""
+    partition: str = ""
+
+    @property
+    def place(self) -> str:
+        """The rows whose versions are counted: a table's, or a cohort's of a table."""
+        return f"{self.table} {self.partition} {self.cohort}" if self.cohort else self.table
 
     def after(self, before: Begun | None, last: int, contents: Callable[[], str]) -> Begun:
         """Finds the version of rows that were read: the last one, or a new one.
 
         Args:
-            before: The last event of this kind of this table.
+            before: The last event of this kind of this place.
             last: The last version of any table.
             contents: A function that makes the digest of the rows; called only if needed.
 
@@ -375,7 +384,7 @@ class Begun(Stored):
         """
         if before is None:
             # The first version may have been asked before there were events of this kind: no named table is it.
-            number = last + 1 if self.table or last > 1 else 1
+            number = last + 1 if self.place or last > 1 else 1
             return replace(self, number=number, contents=contents() if self.declared else "")
         # Files that were not written again have the same rows, whether these are given a name meanwhile or not.
         alike = self.source == before.source != "" and "" in (self.declared, before.declared)
@@ -387,6 +396,12 @@ class Begun(Stored):
         now = replace(self, number=before.number if same else last + 1, contents=contents() if self.declared else "")
         if same and named and self.columns == before.columns:
             if now.contents != before.contents:
+                if self.cohort:
+                    raise PolicyError(
+                        f"The rows of the closed cohort {self.cohort} are not those that it had when it was closed. "
+                        "Nothing is answered from them. Put these back, or say that they were corrected: "
+                        f"pinq correct POLICY {self.cohort} --because TEXT"
+                    )
                 raise PolicyError(
                     f"The rows are not those of {self.declared!r}, the `rows_version` that the policy declares: they "
                     "changed, and this name stayed. Nothing is answered from them. Declare another `rows_version` "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -198,13 +199,16 @@ class Ledger:
         if self.log.run(lambda log: log.state.due(policy, self.address, may_raise)) is not None:
             self.log.run(declaring, write=True)
 
-    def begin(self, rows: Begun, contents: Callable[[], str], *, by: Signature | None = None) -> int:
+    def begin(
+        self, rows: Begun, contents: Callable[[], str], *, by: Signature | None = None, anew: bool = False
+    ) -> int:
         """Finds the version of rows that were read; logs it if it is new.
 
         Args:
             rows: The facts that identify them.
             contents: A function that makes the digest of the encoded rows.
             by: The signature of the act.
+            anew: Whether the provider says that the rows changed: then they are a new version.
 
         Returns:
             Its number.
@@ -213,11 +217,12 @@ class Ledger:
             PolicyError: The policy declares the rows of the last version, but the rows differ.
         """
         while True:
-            state = self.log.run(lambda log: (log.state.rows.get(rows.table), log.state.last))
-            before, due = state[0], rows.after(*state, contents)
+            state = self.log.run(lambda log: (log.state.rows.get(rows.place), log.state.last))
+            before = state[0]
+            due = replace(rows, number=state[1] + 1, contents=contents()) if anew else rows.after(*state, contents)
 
             def beginning(log: Log, state: tuple[Begun | None, int] = state, due: Begun = due) -> bool:
-                if (log.state.rows.get(rows.table), log.state.last) == state:
+                if (log.state.rows.get(rows.place), log.state.last) == state:
                     log.append(due, by=by)
                     return True
                 return False  # another process was first

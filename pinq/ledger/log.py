@@ -351,7 +351,7 @@ class Log:
         wanted = slice(start, start + limit)
 
         def numbered(log: Log) -> tuple[list[int], list[int]]:
-            account = log.state.accounts.get(analyst) or Account(analyst, log.state.together)
+            account = log.state.accounts.get(analyst) or Account(analyst, log.state.together, log.state.places)
             return account.lines[wanted].tolist(), account.totals[wanted].tolist()
 
         return self.run(numbered)

@@ -42,7 +42,7 @@ def dump(state: LedgerState, first: str) -> str:
     # Orders are those of the events, as in a replay.
     return json.dumps(
         {
-            "format": FORMAT + bool(state.tables),
+            "format": FORMAT + bool(state.places),
             "first": first,
             "dataset": state.dataset,
             "salt": state.salt.hex(),
@@ -50,10 +50,10 @@ def dump(state: LedgerState, first: str) -> str:
             "since": state.since,
             "spent": state.together.spent.nano,
             "rows": state.rows[""].to_body() if "" in state.rows else None,
-            **({"tables": [record.to_body() for name, record in state.rows.items() if name]} if state.tables else {}),
+            **({"places": [record.to_body() for name, record in state.rows.items() if name]} if state.places else {}),
             "begun": [*state.begun.items()],
             **({} if state.follows is None else {"follows": state.follows.to_body()}),
-            **({"named": [*state.tables.items()]} if state.tables else {}),
+            **({"named": [*state.places.items()]} if state.places else {}),
             "accounts": [[name, _dumped(account)] for name, account in state.accounts.items()],
         },
         separators=(",", ":"),
@@ -69,16 +69,16 @@ def load(text: str) -> tuple[LedgerState, str] | None:
     state = LedgerState()
     state.dataset, state.salt, state.since = read["dataset"], bytes.fromhex(read["salt"]), read["since"]
     state.begun = dict(map(tuple, read["begun"]))
-    state.tables = dict(map(tuple, read.get("named", ())))
-    begun = [Begun.from_body(body) for body in (read["rows"], *read.get("tables", ())) if body is not None]
-    state.rows = {record.table: record for record in begun}
+    state.places = dict(map(tuple, read.get("named", ())))
+    begun = [Begun.from_body(body) for body in (read["rows"], *read.get("places", ())) if body is not None]
+    state.rows = {record.place: record for record in begun}
     state.together.spent = Epsilon(read["spent"])
     state.follows = Retired.from_body(read["follows"]) if "follows" in read else None
     if read["policy"] is not None:
         state.policy = PolicyDeclared.from_body(read["policy"])
         state.together.cap = state.policy.cap
     for name, fields in read["accounts"]:
-        account = state.accounts[name] = _loaded(Account(name, state.together), fields)
+        account = state.accounts[name] = _loaded(Account(name, state.together, state.places), fields)
         if account.token:
             state.analyst_of_token[account.token] = name
     return state, read["first"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter, deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -77,6 +77,7 @@ class Account:
 
     analyst: str
     together: Cap = field(repr=False)
+    places: Mapping[int, str] = field(default_factory=dict, repr=False)
     granted: bool = False
     limit: Epsilon = ZERO
     expires: datetime | None = None
@@ -172,7 +173,7 @@ class Account:
                 self._change(record)
             case Charged():
                 _once(self.charges, event)
-                grown = self.costs.charge(record.demand, record.epsilon, record.version)
+                grown = self.costs.charge(record.demand, record.epsilon, record.version, self.places)
                 self.waiting.add(event.request)
                 self._asked(event)
                 moment = datetime.fromisoformat(event.at)
@@ -254,9 +255,9 @@ class LedgerState:
         together: The spending of all analysts, and the cap over them.
         accounts: The accounts of all analysts in the log, by name.
         queries: The id of an analyst's last charge for a query of a version of the rows, since the last snapshot.
-        rows: The last version of each table's rows, as it is known now, by the table's name.
+        rows: The last version of the rows of each place, as it is known now, by the place (``Begun.place``).
         begun: The time at which each version of the rows began, by its number; of the first, at which it was noted.
-        tables: The table of each version of a table that has a name.
+        places: The place of each version, but for those of a table without a name.
         follows: The last closing of the ledger, which the budgets of today follow; None for none.
         analyst_of_token: The analyst of each token, also of a revoked grant, by the token's digest.
     """
@@ -270,7 +271,7 @@ class LedgerState:
         self.queries: dict[tuple[str, Wanted], str] = {}
         self.rows: dict[str, Begun] = {}
         self.begun: dict[int, str] = {}
-        self.tables: dict[int, str] = {}
+        self.places: dict[int, str] = {}
         self.follows: Retired | None = None
         self.analyst_of_token: dict[str, str] = {}
 
@@ -325,7 +326,7 @@ class LedgerState:
         """
         # Granted 1, .6 of it spent, .3 left under the cap: a query of .2 would leave .2 of the
         # grant and .1 under the cap, so .1.
-        own, together = grant.costs.price(demand, epsilon, version), self.together
+        own, together = grant.costs.price(demand, epsilon, version, self.places), self.together
         under_cap = together.cap - together.spent - own
         return own, min(grant.limit - grant.spent - own, under_cap)
 
@@ -336,12 +337,16 @@ class LedgerState:
 
     def table_of(self, version: int) -> str:
         """The name of the table of a version; empty for the table of a policy that is one."""
-        return self.tables.get(version, "")
+        return self.places.get(version, "").partition(" ")[0]
+
+    def is_cohort(self, version: int) -> bool:
+        """Whether a version is a closed cohort's."""
+        return " " in self.places.get(version, "")
 
     def replaced(self, analyst: str, version: int) -> str:
         """A sentence, after a blank, for an analyst who asked rows of other versions too; else empty."""
-        account, table = self.accounts.get(analyst), self.table_of(version)
-        others = [number for number in {1, *self.begun} if number != version and self.table_of(number) == table]
+        account, place = self.accounts.get(analyst), self.places.get(version, "")
+        others = [number for number in {1, *self.begun} if number != version and self.places.get(number, "") == place]
         if account is None or not any(map(account.costs.spent_on, others)):
             return ""
         when = f" on {self.begun[version][:10]}" if version in self.begun else ""
@@ -371,7 +376,7 @@ class LedgerState:
 
     def require_budget(self, grant: Account, demand: Demand, epsilon: Epsilon, version: int = 1) -> None:
         """Raises ``BudgetExceeded`` where a request would cost more than the grant or the cap leaves."""
-        own, together = grant.costs.price(demand, epsilon, version), self.together
+        own, together = grant.costs.price(demand, epsilon, version, self.places), self.together
         limits = ("analyst", grant.spent, grant.limit), ("cap", together.spent, together.cap)
         # Past a limit (the cap was lowered, or counted less in earlier versions) a request that costs
         # nothing more is refused too. Example: two analysts counted one half of the table each. The
@@ -438,9 +443,9 @@ class LedgerState:
                 for account in self.accounts.values():
                     account.retire()
             case Begun():
-                self.rows[record.table] = record
-                if record.table:
-                    self.tables[record.number] = record.table
+                self.rows[record.place] = record
+                if record.place:
+                    self.places[record.number] = record.place
                 self.begun.setdefault(record.number, event.at)
 
     def forget(self) -> None:
@@ -453,7 +458,7 @@ class LedgerState:
     def account(self, analyst: str) -> Account:
         """The analyst's account: a new, empty account for an unknown name."""
         if analyst not in self.accounts:
-            self.accounts[analyst] = Account(analyst, self.together)
+            self.accounts[analyst] = Account(analyst, self.together, self.places)
         return self.accounts[analyst]
 
 

@@ -28,7 +28,7 @@ from pinq.policy.plain_yaml import plain_number, write_yaml
 from pinq.public.checks import first_of
 from pinq.public.columns import Declared, FiniteDecimal, of_form
 from pinq.public.epsilon import Epsilon, is_exact
-from pinq.public.schema import Column, PrivacyUnit, Public, Schema
+from pinq.public.schema import Cohorts, Column, PrivacyUnit, Public, Schema
 
 
 class DatabaseTable(Declared):
@@ -182,6 +182,10 @@ class Policy(Public):
     reviewed: Annotated[dict[str, str], Goes.LOGGED] = Field(
         default_factory=dict, description="why each reviewed value holds: where it is publicly known from; logged"
     )
+    cohorts: Annotated[Cohorts | None, Goes.LOGGED] = Field(
+        default=None,
+        description="a column by which each row belongs to one cohort for ever; closed ones cost their maximum",
+    )
     tables: Annotated[dict[str, Policy], Goes.PRIVATE] = Field(
         default_factory=dict,
         exclude=True,
@@ -214,6 +218,13 @@ class Policy(Public):
                 }
                 return next(iter(each.values())) | {"tables": each, "table": ""}
         return declared
+
+    @model_validator(mode="after")
+    def _one_cohort(self) -> Policy:
+        """A unit of several rows could have them in several cohorts, and lose more than the maximum over them."""
+        if self.cohorts is not None and self.bounded_unit is not None and self.bounded_unit.max_rows > 1:
+            raise ValueError("`cohorts` need a `privacy_unit` of one row: a row, or a column with `max_rows: 1`")
+        return self
 
     @field_validator("cap")
     @classmethod
@@ -445,14 +456,14 @@ def _plain(fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return {key: plain_number(value) if key in _NUMBERS else value for key, value in fields.items()}
 
 
-_OF_TABLES = {"source", "csv", "rows_version", "columns", "max_rows", "privacy_unit", "unreviewed"}
+_OF_TABLES = {"source", "csv", "rows_version", "columns", "max_rows", "privacy_unit", "cohorts", "unreviewed"}
 """The keys of a table among several; all others are the policy's."""
 READING = 1
 """Raised whenever this package reads a value of a source otherwise than before: rows are then other rows."""
 _READS_NOTHING: Mapping[str, IncEx | bool] = {
     **dict.fromkeys(("version", "dataset", "rows_version", "columns", "max_rows", "adjacency", "privacy_unit"), True),
     **dict.fromkeys(("ledger", "cap", "cap_rule", "padding", "memory_limit", "max_work", "sign_in", "secure"), True),
-    **dict.fromkeys(("unreviewed", "reviewed"), True),
+    **dict.fromkeys(("unreviewed", "reviewed", "cohorts"), True),
     "csv": {"max_unreadable"},
 }
 _NUMBERS = ("lower", "upper", "step", "cap", "cuts")

@@ -31,7 +31,7 @@ from pinq.policy.policy import Policy
 from pinq.provider.exposure import SourceFinding, exposure
 from pinq.provider.opening import guarding_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.provider.versions import rows_of
+from pinq.provider.versions import cohorts_of, rows_of
 from pinq.public.checks import closest, first_of, text_of
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Column, unit_text
@@ -278,9 +278,12 @@ def _logged(
 
 def _version(policy: Policy, ledger: Ledger, engine: ArrayEngine | SparkEngine) -> tuple[str, tuple[str, ...]]:
     """Says that rows are not those of their declared version, or that the next opening begins a version."""
-    before = ledger.log.state.rows.get(policy.table)
+    state = ledger.log.state
+    before = state.rows.get(policy.table)
     try:
-        rows = rows_of(policy, source_facts(policy)).after(before, ledger.log.state.last, engine.contents)
+        rows = rows_of(policy, source_facts(policy)).after(before, state.last, engine.contents)
+        for _, cohort, own in cohorts_of(policy, engine):
+            cohort.after(state.rows.get(cohort.place), state.last, lambda own=own: own)  # type: ignore[misc]
     except PolicyError as error:
         return str(error), ()
     if before is None or rows.number == before.number:

@@ -18,6 +18,7 @@ from pinq.ledger.events import Charged, LoggedQuery, Refused, now
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import LogLine
 from pinq.ledger.state import LedgerState
+from pinq.public.epsilon import ZERO
 
 PAGE_LINES, PAGE_CHARACTERS = 1_000, 500_000
 # Nanoseconds that a line counts as, a character of it in the log, and one of its answer. A line takes a third of it:
@@ -109,7 +110,7 @@ def _known(state: LedgerState, version: int) -> tuple[dict[str, int], Collection
     """When columns were declared as now, the versions of the table of a version, and the present ones of all tables."""
     table = state.table_of(version)
     of_table = {number for number in (1, version, *state.begun) if state.table_of(number) == table}
-    present = {rows.number for name, rows in state.rows.items() if name != table}
+    present = {rows.number for rows in state.rows.values() if rows.cohort or rows.table != table}
     start = f"{table}." if table else ""
     since = {name.removeprefix(start): seq for name, seq in state.since.items() if name.startswith(start)}
     return since, of_table, {version, *present}
@@ -159,8 +160,12 @@ def budget(ledger: Ledger, analyst: str, version: int = 1) -> Budget:
     Args:
         ledger: The ledger of the dataset.
         analyst: The owner of the grant.
-        version: The version of the rows that is asked now.
+        version: The version of the rows that is asked now: of a closed cohort, what its persons lose counts.
     """
-    account = ledger.accounts()[analyst]
-    said = ledger.log.state.replaced(analyst, version).strip()  # by the log as it was just read
-    return Budget(account.limit.exact, account.spent.exact, account.remaining.exact, said)
+    account, state = ledger.accounts()[analyst], ledger.log.state  # by the log as it was just read
+    said, spent, remaining = state.replaced(analyst, version).strip(), account.spent, account.remaining
+    if state.is_cohort(version):
+        spent = account.costs.of_cohort(state.places[version], state.places)
+        within = account.valid and account.spent <= account.limit and account.together.spent <= account.together.cap
+        remaining = remaining + (account.spent - spent) if within else ZERO
+    return Budget(account.limit.exact, spent.exact, remaining.exact, said)

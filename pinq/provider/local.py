@@ -26,14 +26,15 @@ class LocalSession:
     own plain values, not with the analyst's objects.
     """
 
-    def __init__(self, name: str, analyst: str, curator: Curator, tables: tuple[str, ...] = ()) -> None:
-        self.name, self.tables = name, tables
+    def __init__(self, name: str, analyst: str, curator: Curator, policy: Policy | None = None) -> None:
+        self.name, self.tables = name, () if policy is None else tuple(policy.tables)
+        self.cohorts = None if policy is None else policy.cohorts
         self.schema = Schema.model_validate_json(curator.schema.model_dump_json(by_alias=True))
         self._analyst = analyst
         self._curator: Curator | Any = curator
         ledger = curator.ledger
         place = id(ledger) if ledger.url == "sqlite://" else ledger.url  # of those in memory each is another
-        self.account = f"{place} {ledger.dataset if tables else name} {analyst}"
+        self.account = f"{place} {ledger.dataset if self.tables else name} {analyst}"
 
     def ask(self, request: Request) -> Answer:
         """The answer of the curator."""
@@ -50,9 +51,9 @@ class LocalSession:
         """Refuses a request that exceeds the remaining budget, and logs the refusal; charges nothing."""
         self._curator.attempt(self._analyst, Request.received(request.to_json()))
 
-    def budget(self) -> Budget:
-        """The analyst's budget as the ledger has it now."""
-        return budget(self._curator.ledger, self._analyst, self._curator.version)
+    def budget(self, part: str = "") -> Budget:
+        """The analyst's budget as the ledger has it now, for queries below a part of the whole table."""
+        return budget(self._curator.ledger, self._analyst, self._curator.version_below(part))
 
     def history(self, start: int = 0) -> list[Asked]:
         """The analyst's own lines of the log, with the answers, without the first ``start``."""
@@ -101,5 +102,5 @@ def open(
     ledger = open_ledger(loaded, provider=False)
     ledger.authorise(analyst)
     rows = open_rows(loaded, ledger, data)
-    curator = curator_of(loaded, ledger, rows.engine, rows.version)
-    return PrivateQueryable(LocalSession(loaded.name, analyst, curator, tuple(loaded.tables)))
+    curator = curator_of(loaded, ledger, rows.engine, rows.version, rows.closed)
+    return PrivateQueryable(LocalSession(loaded.name, analyst, curator, loaded))

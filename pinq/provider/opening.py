@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from pinq.curator.meter import Meter
@@ -35,7 +36,14 @@ def require_name(analyst: object) -> None:
         )
 
 
-def curator_of(policy: Policy, ledger: Ledger, engine: Engine, version: int, meter: Meter | None = None) -> Curator:
+def curator_of(
+    policy: Policy,
+    ledger: Ledger,
+    engine: Engine,
+    version: int,
+    closed: Mapping[bytes, int],
+    meter: Meter | None = None,
+) -> Curator:
     """Makes the curator of a policy's dataset, under the policy's limit of work.
 
     Args:
@@ -43,6 +51,7 @@ def curator_of(policy: Policy, ledger: Ledger, engine: Engine, version: int, met
         ledger: The ledger of the dataset.
         engine: The engine over the dataset's codes.
         version: The version of the engine's rows.
+        closed: The numbers of the closed cohorts' versions, by the keys of their parts.
         meter: The counter of analysts' work; None for a new one.
     """
     return Curator(
@@ -53,6 +62,7 @@ def curator_of(policy: Policy, ledger: Ledger, engine: Engine, version: int, met
         meter=meter,
         version=version,
         table=policy.table,
+        closed=closed,
     )
 
 

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from pinq.engine.derived import check_formulas, with_lookups
 from pinq.errors import PolicyError, QueryError
+from pinq.language.parts import closed_parts
 from pinq.policy.plain_yaml import read_yaml
 from pinq.policy.policy import Policy
 from pinq.public.checks import first_of
@@ -33,6 +34,11 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
     policy = path if isinstance(path, Policy) else _read(path)
     for table in policy.each:
         check_formulas(table)
+        try:
+            if table.cohorts is not None:
+                closed_parts(table.cohorts, table.schema_)
+        except QueryError as error:
+            raise PolicyError(f"The cohorts of {table.name!r}: {error}") from None
     tables = {name: with_lookups(table) for name, table in policy.tables.items()}
     return with_lookups(policy).model_copy(update={"tables": tables}) if tables else with_lookups(policy)
 

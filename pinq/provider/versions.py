@@ -22,16 +22,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pinq.engine import ArrayEngine, SparkEngine, open_engine
 from pinq.engine.sources import FileFacts, source_facts
-from pinq.errors import PolicyError
+from pinq.errors import PolicyError, QueryError
+from pinq.language.parts import Part, closed_parts
 from pinq.ledger.events import Begun, Signature, here
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
+from pinq.provider.opening import open_ledger
+from pinq.provider.policy_file import load_policy
+from pinq.public.checks import first_of
 
 
 @dataclass(frozen=True)
@@ -42,11 +48,13 @@ class OpenRows:
         engine: The engine that counts them.
         source: The facts of the source's files, from before the files were read.
         version: The number of their version.
+        closed: The numbers of the closed cohorts' versions, by the keys of their parts.
     """
 
     engine: ArrayEngine | SparkEngine
     source: tuple[FileFacts, ...]
     version: int
+    closed: Mapping[bytes, int] = field(default_factory=dict)
 
 
 def open_rows(policy: Policy, ledger: Ledger, data: object = None) -> OpenRows:
@@ -66,7 +74,12 @@ def open_rows(policy: Policy, ledger: Ledger, data: object = None) -> OpenRows:
     try:
         if data is None and source_facts(policy) != source:
             raise PolicyError(f"The source of {policy.dataset!r} changed while it was read. Open it again.")
-        return OpenRows(engine, source, version_of(policy, ledger, source, engine))
+        version = version_of(policy, ledger, source, engine)
+        closed = {
+            part.key: ledger.begin(rows, lambda own=own: own, by=here())  # type: ignore[misc]
+            for part, rows, own in cohorts_of(policy, engine)
+        }
+        return OpenRows(engine, source, version, closed)
     except BaseException:
         engine.close()
         raise
@@ -89,6 +102,50 @@ def version_of(
         by: The signature of the act; by default this process's user's.
     """
     return ledger.begin(rows_of(policy, source), engine.contents, by=by or here())
+
+
+def cohorts_of(policy: Policy, engine: ArrayEngine | SparkEngine) -> list[tuple[Part, Begun, str]]:
+    """Finds each closed cohort: its part, the facts that identify its rows, and their digest. Reads rows."""
+    if policy.cohorts is None:
+        return []
+    parts = closed_parts(policy.cohorts, policy.schema_)
+    first = next(iter(parts.values()))
+    assert first.partition is not None
+    contents, partition = engine.contents_by(first.partition.axes[0]), first.partition.key.hex()
+    facts = Begun(0, "", _digest(policy.schema_.row_digest), declared="closed", table=policy.table, partition=partition)
+    return [
+        (part, replace(facts, why=f"the cohort {name}, closed", cohort=name), own)
+        for (name, part), own in zip(parts.items(), contents, strict=False)  # the cohorts after these are open
+    ]
+
+
+def correct(policy: str | os.PathLike[str] | Policy, cohort: str, by: Signature) -> int:
+    """Begins a new version of a closed cohort whose rows were corrected; returns its number.
+
+    All that its earlier rows answered stays spent. A person who was moved to another cohort has lost what both cost.
+
+    Args:
+        policy: The policy, or the one of its table.
+        cohort: The name of the cohort.
+        by: The signature of the act, with a reason.
+
+    Raises:
+        QueryError: There is no such closed cohort.
+        PolicyError: Its rows did not change.
+    """
+    loaded = load_policy(policy).at()
+    with closing(open_ledger(loaded, create=False, by=by)) as ledger:
+        engine, _ = open_engine(loaded, salt=ledger.salt)
+        with closing(engine):
+            known = {rows.cohort: (rows, own) for _, rows, own in cohorts_of(loaded, engine)}
+        if cohort not in known:
+            raise QueryError(f"is {cohort!r}", parameter="cohort", allowed=f"a closed cohort: {first_of([*known], 5)}")
+        rows, own = known[cohort]
+        before = ledger.log.run(lambda log: log.state.rows.get(rows.place))
+        if before is None or before.contents == own:
+            raise PolicyError(f"The rows of the cohort {cohort} are those that it had when it was closed.")
+        rows = replace(rows, why=f"the cohort {cohort}, corrected")
+        return ledger.begin(rows, lambda: own, by=by, anew=True)
 
 
 def rows_of(policy: Policy, source: tuple[FileFacts, ...]) -> Begun:

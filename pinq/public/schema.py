@@ -276,3 +276,22 @@ class Schema(Public):
 def unit_text(unit: PrivacyUnit | None) -> str:
     """``row``, or ``person_id (at most 3 rows)``."""
     return "row" if unit is None else f"{unit.column} (at most {unit.max_rows} rows each)"
+
+
+class Cohorts(Declared):
+    """The cohorts of a table: each row belongs to one of them, for ever, by a column.
+
+    Attributes:
+        column: The column that names the cohort, such as a date of admission or a column of codes.
+        by: The period of a column of dates.
+        closed: The last cohort whose rows stay as they are, and with it all before it.
+    """
+
+    column: str
+    by: Literal["year", "quarter", "month"] | None = None
+    closed: str
+
+    @field_validator("closed", mode="before")
+    @classmethod
+    def _text(cls, closed: object) -> object:
+        return str(closed) if type(closed) is int else closed  # YAML reads a year as a number

@@ -82,7 +82,13 @@ def _analysts_routes(gate: Gate) -> list[Route]:
         route("/query", "query", partial(asked, replies.query), "POST"),
         route("/preview", "preview", partial(asked, replies.preview), "POST"),
         route("/attempt", "attempt", partial(asked, replies.attempt), "POST"),
-        route("/budget", "show_budget", lambda http: partial(replies.budget, revision=revision_of(http.headers))),
+        route(
+            "/budget",
+            "show_budget",
+            lambda http: partial(
+                replies.budget, part=http.query_params.get("part", ""), revision=revision_of(http.headers)
+            ),
+        ),
         route(
             "/history",
             "show_history",

@@ -112,7 +112,14 @@ class Dataset:
 
     @classmethod
     def beside(
-        cls, policy: Policy, url: str, salt: bytes, source: tuple[FileFacts, ...], version: int, meter: Meter
+        cls,
+        policy: Policy,
+        url: str,
+        salt: bytes,
+        source: tuple[FileFacts, ...],
+        version: int,
+        closed: Mapping[bytes, int],
+        meter: Meter,
     ) -> Dataset:
         """Opens a dataset that another process has open, of the same rows; nothing is logged.
 
@@ -122,6 +129,7 @@ class Dataset:
             salt: The ledger's own salt.
             source: The facts of its source's files, from before they were read there.
             version: The version of the rows that they are there.
+            closed: The numbers of the closed cohorts' versions there.
             meter: The meter of analysts' work.
 
         Raises:
@@ -138,7 +146,7 @@ class Dataset:
             refused.callback(engine.close)
             _require_same(policy, source)
             refused.pop_all()
-        return cls._of(policy, ledger, OpenRows(engine, source, version), meter)
+        return cls._of(policy, ledger, OpenRows(engine, source, version, closed), meter)
 
     def renewed(self, policy: Policy) -> Dataset:
         """Opens it under a policy that may have changed, by the rules that hold at a start.
@@ -183,7 +191,8 @@ class Dataset:
         meter: Meter,
         before: Dataset | None = None,
     ) -> Dataset:
-        opened = cls(policy, ledger, curator_of(policy, ledger, rows.engine, rows.version, meter), rows, meter)
+        curator = curator_of(policy, ledger, rows.engine, rows.version, rows.closed, meter)
+        opened = cls(policy, ledger, curator, rows, meter)
         same_ledger, same_engine = before and before.ledger is ledger, before and before.engine is rows.engine
         opened._of_ledger = before._of_ledger.come() if before and same_ledger else Users(ledger.close)
         opened._of_engine = before._of_engine.come() if before and same_engine else Users(rows.engine.close)
@@ -243,7 +252,7 @@ def _require_same(policy: Policy, source: tuple[FileFacts, ...]) -> None:
 
 def _codes(policy: Policy) -> tuple[object, ...]:
     """The declarations that decide a table's codes and their counting, beside the source's content."""
-    return policy.schema_, policy.source, policy.csv, policy.reading, policy.rows_version, policy.folder
+    return policy.schema_, policy.source, policy.csv, policy.reading, policy.rows_version, policy.cohorts, policy.folder
 
 
 @dataclass(frozen=True)

@@ -144,14 +144,16 @@ def describe(visit: Visit, _: bytes, revision: int = REVISION) -> str:
         digest=schema.digest,
         terms=str(grant.terms),
         tables=tuple(dataset.policy.tables) or None,
+        cohorts=dataset.policy.cohorts,
     )
-    return description.model_dump_json(by_alias=True, exclude=None if description.tables else {"tables"})
+    unsaid = {name for name in ("tables", "cohorts") if getattr(description, name) is None}
+    return description.model_dump_json(by_alias=True, exclude=unsaid)
 
 
-def budget(visit: Visit, _: bytes, revision: int = REVISION) -> str:
+def budget(visit: Visit, _: bytes, part: str = "", revision: int = REVISION) -> str:
     """Says what was granted, spent, and remains; to a client of an older revision nothing of earlier rows."""
     dataset, grant = visit.opened
-    held = WireBudget.of(budget_of(dataset.ledger, grant.analyst, dataset.curator.version))
+    held = WireBudget.of(budget_of(dataset.ledger, grant.analyst, dataset.curator.version_below(part)))
     unread = {"replaced"} if revision < REPLACED else set()
     return held.model_dump_json(exclude=unread, exclude_none=True)
 
@@ -218,7 +220,7 @@ def attempt(visit: Visit, body: bytes, schema: str | None) -> str:
     if _changed(visit, schema):
         raise QueryError(CHANGED)
     dataset.curator.attempt(grant.analyst, request, visit.deadline)
-    return budget(visit, body, ATTEMPTED)  # who attempts looks at the numbers alone
+    return budget(visit, body, revision=ATTEMPTED)  # who attempts looks at the numbers alone
 
 
 def _request(visit: Visit, body: bytes) -> Request:

@@ -22,7 +22,7 @@ import signal
 import threading
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future, InvalidStateError, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -71,6 +71,7 @@ class DatasetState:
         salt: The ledger's own salt, which tells it from another one in its place.
         source: The facts of its source's files when they were encoded.
         version: The version of the rows that they are.
+        closed: The numbers of the closed cohorts' versions, by the keys of their parts.
     """
 
     policy: Policy
@@ -78,11 +79,13 @@ class DatasetState:
     salt: bytes = field(repr=False)
     source: tuple[FileFacts, ...]
     version: int
+    closed: Mapping[bytes, int]
 
     @classmethod
     def of(cls, dataset: Dataset) -> DatasetState:
         """The state of an open dataset."""
-        return cls(dataset.policy, dataset.ledger.url, dataset.ledger.salt, dataset.source, dataset.rows.version)
+        rows = dataset.rows
+        return cls(dataset.policy, dataset.ledger.url, dataset.ledger.salt, rows.source, rows.version, rows.closed)
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ class _Process:
                 self._datasets.pop(name).close()
         if task.name not in self._datasets:
             self._datasets[task.name] = Dataset.beside(
-                facts.policy, facts.url, facts.salt, facts.source, facts.version, self
+                facts.policy, facts.url, facts.salt, facts.source, facts.version, facts.closed, self
             )
         return self._datasets[task.name]
 

@@ -427,9 +427,11 @@ def test_workers_end_with_the_server(served: Served) -> None:
 def test_a_worker_keeps_open_what_is_open_in_the_server(served: Served) -> None:
     """How a dataset is open is the same there after it was sent, so it is encoded once."""
     sent: DatasetState = pickle.loads(pickle.dumps(DatasetState.of(served.dataset)))
-    opened = Dataset.beside(sent.policy, sent.url, sent.salt, sent.source, sent.version, served.dataset.meter)
+    opened = Dataset.beside(
+        sent.policy, sent.url, sent.salt, sent.source, sent.version, sent.closed, served.dataset.meter
+    )
     assert DatasetState.of(opened) == sent
     assert "salt" not in repr(sent)
     with pytest.raises(LedgerError, match="another ledger is in the place"):
-        Dataset.beside(sent.policy, sent.url, b"another", sent.source, sent.version, served.dataset.meter)
+        Dataset.beside(sent.policy, sent.url, b"another", sent.source, sent.version, sent.closed, served.dataset.meter)
     opened.close()

@@ -299,6 +299,7 @@ class Audit:
         events: Events in the log; their chain was verified.
         head: The last event's hash; two audits with the same head saw the same log.
         versions: Versions of the rows so far.
+        cohorts: The largest loss of persons in each closed cohort, of all answers together, by the cohort's name.
         lines: Every event, oldest first.
         only: The analyst that accounts and lines were narrowed to.
         ledger: The file or database that was read.
@@ -311,6 +312,7 @@ class Audit:
     events: int = 0
     head: str = ""
     versions: int = 1
+    cohorts: dict[str, Epsilon] = field(default_factory=dict)
     lines: list[AuditLine] = field(default_factory=list)
     only: str | None = None
     ledger: str = ""
@@ -416,6 +418,7 @@ class Audit:
             "cap": float(self.cap),
             "spent": float(self.joint),
             "remaining": float(self.together.remaining),
+            **({"cohorts": {name: float(loss) for name, loss in self.cohorts.items()}} if self.cohorts else {}),
             "analysts": [_account(account) for account in self.accounts.values()],
             "exhaustion": [line.to_dict() for line in self.exhaustion],
             "changes": [line.to_dict() for line in self.changes],
@@ -512,6 +515,11 @@ def replay(dataset: str, events: Iterable[Event]) -> Audit:
                 position = waiting.pop((event.analyst, event.request), None)
                 if position is not None:
                     report.lines[position] = replace(report.lines[position], outcome="answered")
+    for place in (place for place in state.places.values() if " " in place):
+        table, _, cohort = place.split(" ", 2)
+        name = f"{table}: {cohort}" if table else cohort
+        own = [account.costs.of_cohort(place, state.places) for account in state.accounts.values()]
+        report.cohorts[name] = max(report.cohorts.get(name, ZERO), sum(own, ZERO))
     report.versions = state.last - len(state.rows.keys() - {""})  # each table with a name began with one of its own
     return report
 
@@ -569,12 +577,17 @@ def _print_head(audit: Audit, console: Console) -> None:
             f"\nall analysts together: {amount(together.spent)} of {together.cap} spent, ",
             f"{amount(together.remaining)} remains under the cap, which counts {COUNTED}",
             f"\nbefore: {printable(audit.follows)}" if audit.follows else "",
+            f"\nlargest loss of a person, by cohort: {_by_cohort(audit)}" if audit.cohorts else "",
             "\nchain: ",
             ("verified", "green"),
             f", {audit.events:,} events, last {audit.head[:16]}",
             f"\nledger: {printable(audit.ledger)}",
         )
     )
+
+
+def _by_cohort(audit: Audit) -> str:
+    return ", ".join(f"{printable(name)} {amount(loss)}" for name, loss in audit.cohorts.items())
 
 
 def _print_analysts(audit: Audit, console: Console) -> None:

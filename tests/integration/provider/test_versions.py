@@ -54,7 +54,9 @@ def version(policy: Policy, data: Any = None) -> int:
 
 def begun(policy: Policy) -> list[Begun]:
     with closing(open_ledger(policy)) as ledger:
-        return [event.record for event in ledger.log.events() if isinstance(event.record, Begun)]
+        return [
+            event.record for event in ledger.log.events() if isinstance(event.record, Begun) and not event.record.cohort
+        ]
 
 
 # What every key of a policy does
@@ -73,6 +75,7 @@ SAME: dict[str, Any] = {
     "sign_in": {"issuer": "https://example.org", "client": "pinq"},
     "secure": "exact",
     "reviewed": {"max_rows": "known"},
+    "cohorts": {"column": "status", "closed": "s0"},
     "max_rows": 10,
     "ledger": "ward.csv.ledger",
     # In the identity of partitions: what is asked of them costs anew, and the rest what it did.

@@ -46,8 +46,9 @@ def _act(draw: random.Random, ledger: Ledger, analyst: str, number: int) -> None
         case "declare":
             ledger.declare(f"x{number}", Epsilon(draw.randint(40, 200)), {"max_rows": 9}, by=by)
         case "version":
-            table = draw.choice(["", "visits", "lab"])
-            ledger.begin(Begun(0, "written again", "ab" * 16, f"{draw.randint(1, 3):032x}", table=table), str, by=by)
+            cohort, partition = draw.choice([("", ""), ("", ""), ("2026-01", "ad"), ("2026-02", "ad"), ("b", "cd")])
+            own = {"table": draw.choice(["", "visits", "lab"]), "cohort": cohort, "partition": partition}
+            ledger.begin(Begun(0, "written again", "ab" * 16, f"{draw.randint(1, 3):032x}", **own), str, by=by)
         case _:
             if analyst not in ledger.grants():
                 ledger.grant(analyst, Epsilon(draw.randint(20, 90)), by=by)
