@@ -238,7 +238,8 @@ def tables_pay(size: float, classes: int, attributes: int, weight: float) -> boo
         weight: The weight of all tables together, for each unit of all steps.
     """
     # Of 330 rows of six classes, each has 55; at epsilon .5 counts in tables of 34 attributes have noise of 98 rows.
-    return size * weight / (1 + weight) >= classes * attributes
+    # The odds of two classes have the noise of both counts.
+    return size * weight / (1 + weight) >= classes * attributes * (2**0.5 if classes == 2 else 1)
 
 
 def _growing(mean: float, factor: float, count: int) -> list[int]:

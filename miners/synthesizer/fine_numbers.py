@@ -15,9 +15,9 @@ Privacy:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,10 @@ from pinq.public.schema import Numeric
 
 PIECES = 16  # of each cell, and as many again for each share of the rows that an even cell has
 STEEP = 4.0  # of the upper end of a cell to its lower: above it pieces have equal ratios and not equal widths
+
+
+Interval: TypeAlias = tuple[int, int]
+"""The first grid cell, and the first behind."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +51,17 @@ class FineNumbers:
         """The partition into the pieces."""
         return Cuts(name, tuple(column.cut_before(start) for start in self.starts[1:].tolist()))
 
-    def drawn(self, firsts: np.ndarray, cells: np.ndarray, last: int, random: np.random.Generator) -> np.ndarray:
+    def weights(self, firsts: np.ndarray, last: int, within: Interval) -> np.ndarray:
+        """Returns the share of each cell of the model that lies within an interval; arguments as of ``drawn``."""
+        found = []
+        for _, pieces in self._homes(firsts):
+            low, high = self._clipped(pieces, last, within)
+            found.append(float(self._shares(pieces) @ ((high - low) / self._widths(last)[pieces])))
+        return np.array(found)
+
+    def drawn(
+        self, firsts: np.ndarray, cells: np.ndarray, last: int, random: np.random.Generator, within: Interval
+    ) -> np.ndarray:
         """Draws a grid cell for each row, from the cells that the model gave rows.
 
         Args:
@@ -55,15 +69,32 @@ class FineNumbers:
             cells: The cell of each row.
             last: The number of grid cells.
             random: Public random numbers.
+            within: The grid cells to draw from, as far as a cell has some.
         """
-        ends, home = np.append(self.starts[1:], last), np.searchsorted(firsts, self.starts, side="right") - 1
         found = np.zeros(len(cells), dtype=np.int64)
-        for cell in np.unique(cells):
-            rows, pieces = np.flatnonzero(cells == cell), np.flatnonzero(home == cell)
-            shares = self._shares(pieces)
-            chosen = random.choice(pieces, len(rows), p=shares)
-            found[rows] = random.integers(self.starts[chosen], ends[chosen])
+        for cell, pieces in self._homes(firsts):
+            rows = np.flatnonzero(cells == cell)
+            low, high = self._clipped(pieces, last, within)
+            shares = self._shares(pieces) * (high - low) / self._widths(last)[pieces]
+            if len(rows) and shares.sum() > 0:
+                chosen = random.choice(len(pieces), len(rows), p=shares / shares.sum())
+                found[rows] = random.integers(low[chosen], high[chosen])
         return found
+
+    def _homes(self, firsts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields the pieces of each cell of the model."""
+        home = np.searchsorted(firsts, self.starts, side="right") - 1
+        for cell in range(len(firsts)):
+            yield cell, np.flatnonzero(home == cell)
+
+    def _widths(self, last: int) -> np.ndarray:
+        """The grid cells of each piece."""
+        return np.diff(self.starts, append=last)
+
+    def _clipped(self, pieces: np.ndarray, last: int, within: Interval) -> tuple[np.ndarray, np.ndarray]:
+        """The first grid cell of each piece within an interval, and the first behind it; equal where there is none."""
+        low = np.clip(self.starts[pieces], *within)
+        return low, np.maximum(low, np.clip(np.append(self.starts, last)[pieces + 1], *within))
 
     def _shares(self, pieces: np.ndarray) -> np.ndarray:
         """The shares of a cell's pieces."""

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from miners.synthesizer.fine_numbers import FineNumbers, pieces
-from miners.synthesizer.graphical_model import ACCURACY, ROUGH, Clique, GraphicalModel
+from miners.synthesizer.graphical_model import ACCURACY, ROUGH, Clique, GraphicalModel, multiplied
 from miners.synthesizer.purchase import ALLOWED, CHECKED, EACH, EXPECTED, OFFERED, Purchase, divided
+from miners.synthesizer.relations import found, limits, occupied
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
 from pinq.language.scores import Misfit
 from pinq.language.specs import bind
@@ -43,16 +44,31 @@ class Fitting:
         for column in purchase.singles:
             self._buy(column, purchase.single)
         model = self._model(None)
-        left = purchase.rounds
+        left, declared = purchase.rounds, purchase.ordered
         while purchase.pairs and left:
             share = left if left < purchase.round + purchase.round else purchase.round
-            self._buy(self._chosen(model, share, left), divided(share)[1])
+            if declared:  # nothing is to be chosen
+                self._buy(declared.pop(), share)
+            else:
+                self._buy(self._chosen(model, share, left), divided(share)[1])
             model = self._model(model)
             left -= share
         error = self._checked_error(model) if purchase.checks else None
         last = self._model(model, ACCURACY)
+        last = GraphicalModel(purchase.sizes, last.rows, multiplied(last.potentials, self._masks(last)))
         fine = {purchase.specs[number].column: self._fine(number, last) for number in purchase.fines if purchase.fine}
-        return SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), error, purchase.target, fine)
+        told = error, purchase.target, fine, purchase.order
+        return SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), *told)
+
+    def _masks(self, model: GraphicalModel) -> dict[Clique, np.ndarray]:
+        """The cells that can have rows: by declared orders, by relations that were found, and of numbers far out."""
+        purchase, sizes = self.purchase, self.purchase.sizes
+        masks = found(self.bought, sizes) | purchase.masks
+        for number, spec in enumerate(purchase.specs):
+            if spec.column in purchase.schema.numeric_columns:
+                cells = limits(purchase.schema, spec, spec.column).shape[1]
+                masks[(number,)] = occupied(model.marginal((number,)) * model.rows, self.bought, number, cells)
+        return masks
 
     def _fine(self, number: int, model: GraphicalModel) -> FineNumbers:
         """Buys the fine numbers of a column."""

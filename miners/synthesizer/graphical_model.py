@@ -326,6 +326,14 @@ class GraphicalModel:
         return codes
 
 
+def multiplied(
+    potentials: Mapping[Clique, np.ndarray], factors: Mapping[Clique, np.ndarray]
+) -> dict[Clique, np.ndarray]:
+    """Returns log potentials of a distribution that is multiplied by some factors, each from 0 to 1."""
+    logs = {columns: np.log(np.maximum(factor, np.finfo(np.float64).tiny)) for columns, factor in factors.items()}
+    return {columns: potentials.get(columns, 0.0) + logs.get(columns, 0.0) for columns in {**potentials, **logs}}
+
+
 def _rounded_draw(shares: np.ndarray, groups: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Gives each row a cell: within each group of rows in proportion to the group's shares.
 

@@ -27,6 +27,7 @@ from miners.budget.plan import (
 )
 from miners.synthesizer.fine_numbers import PIECES
 from miners.synthesizer.graphical_model import Clique, tree_cells
+from miners.synthesizer.relations import limits, possible
 from miners.synthesizer.synthetic_table import Bought
 from pinq.language.specs import Cross, Cuts, Spec, Values, bind
 from pinq.public.checks import many
@@ -59,6 +60,7 @@ EACH = 100  # cells that take the time which a further pair takes: of a hundred 
 TREE_CELLS = 300_000  # of the junction tree: what a fit may take in memory and time
 EXPECTED = 16  # parts of a row, in which a model's expectations are sent
 WIDTHS = 12  # cells of a numeric column about which nobody said anything
+FEW_VALUES = 24  # of a numeric column: twice the usual cells, so each value gets its own
 LEAST_NOISE = 0.01  # of a row: tables are weighed by their noise, and at an epsilon of 700 it rounds to none
 
 
@@ -78,6 +80,7 @@ class Purchase:
         epsilon: The cost of all queries.
         target: The column whose tables weigh more, if one does.
         known: Tables that the log had before.
+        order: Pairs of numeric columns of which the first is never the larger.
     """
 
     schema: Schema
@@ -85,6 +88,7 @@ class Purchase:
     epsilon: Epsilon
     target: str | None
     known: tuple[Bought, ...] = ()
+    order: tuple[tuple[str, str], ...] = ()
 
     @property
     def total(self) -> Epsilon:
@@ -101,6 +105,24 @@ class Purchase:
         """The pairs of columns whose tables may be bought."""
         pairs = itertools.combinations(range(len(self.specs)), 2)
         return [pair for pair in pairs if self.cells(pair) <= MAX_CELLS]
+
+    @cached_property
+    def masks(self) -> dict[Clique, np.ndarray]:
+        """The cells in which each declared pair can lie."""
+        numbers = {spec.column: number for number, spec in enumerate(self.specs)}
+        masks: dict[Clique, np.ndarray] = {}
+        for low, high in self.order:
+            one, other = numbers[low], numbers[high]
+            lows = limits(self.schema, self.specs[one], low)
+            fits = possible(lows, limits(self.schema, self.specs[other], high), (self.sizes[one], self.sizes[other]))
+            masks[min(one, other), max(one, other)] = fits if one < other else fits.T
+        return masks
+
+    @property
+    def ordered(self) -> list[Clique]:
+        """The declared pairs whose tables may be queried and are not known, as many as there are rounds."""
+        known = {table.columns for table in self.known}
+        return [pair for pair in self.masks if pair in self.pairs and pair not in known][: self.turns]
 
     @property
     def single(self) -> Epsilon:
@@ -282,13 +304,18 @@ class Purchase:
         """Returns warnings: noise hides so many rows, None for as many as the schema allows; dates have no order."""
         noise, cells = self.usual, max(self.sizes)
         expected = self.schema.max_rows if rows is None else rows
-        names = [name for spec in self.specs for name in spec.columns()]
-        dates = [name for name in names if name in self.schema.numeric_columns and self.schema.numeric(name).unit]
+        dates = [
+            spec.column
+            for spec in self.specs
+            if spec.column in self.schema.numeric_columns and self.schema.numeric(spec.column).unit
+        ]
         order = (
             f"synthetic `{'`, `'.join(dates)}` are drawn within cells, so a date that always follows another can lie "
-            "before it; let the policy derive the time between them, and add it to the first."
+            f"before it; declare that by `order=[({dates[0]!r}, {dates[1]!r})]`."
+            if len(dates) > 1
+            else ""
         )
-        told = (order,) if len(dates) > 1 else ()
+        told = (order,) if order and not self.order else ()
         if noise * cells <= expected:
             return told
         return (

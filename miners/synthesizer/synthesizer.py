@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -20,10 +20,13 @@ from miners.estimator import FitPlan, Miner, planned, public_schema
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
 from miners.growth.frontier import rehearsing
 from miners.synthesizer.fitting import Fitting
-from miners.synthesizer.purchase import WIDTHS, Purchase
+from miners.synthesizer.purchase import FEW_VALUES, WIDTHS, Purchase
+from miners.synthesizer.relations import ordered
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
+from miners.tables.columns import Condition
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import is_whole, many
+from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
@@ -44,8 +47,13 @@ class SynthesizerFit(Purchase, FitPlan["PrivateQueryable"]):
     random_state: int | None = None
 
     def notes(self) -> tuple[str, ...]:
-        """Returns nothing: the lines say all."""
-        return ()
+        """Returns what a target is for, where none is named."""
+        if self.target is not None or not self.pairs:
+            return ()
+        return (
+            "no target is named, so tables that decide a column which you will predict may be missing; name it: "
+            "`fit(handle, target)`.",
+        )
 
     def rehearse(self, handle: PrivateQueryable) -> None:
         """Rehearses the tables of columns and the first round."""
@@ -77,6 +85,9 @@ class Synthesizer(Miner):
         columns: The columns of the model. None for all.
         cuts: Cut points for numeric columns, ``{"age": [30, 45]}``, or a number of intervals. Without:
             the cuts that the policy declares, else intervals of equal width and round numbers.
+        order: Pairs of numeric columns of the model of which the first is never the larger, like
+            ``[("from", "to")]``: parts and wholes, or dates. Their tables are queried first, and
+            synthetic rows keep the order.
         random_state: Seed of the public randomness, which draws the pairs for the error, and of very many pairs those
             among which a round chooses.
 
@@ -109,6 +120,7 @@ class Synthesizer(Miner):
     epsilon: EpsilonLike = NOT_GIVEN
     columns: Sequence[str] | None = None
     cuts: Mapping[str, Sequence[float] | int] | None = None
+    order: Sequence[tuple[str, str]] = ()
     random_state: int | None = None
 
     _state = SyntheticTable
@@ -161,9 +173,15 @@ class Synthesizer(Miner):
         """Returns the queries of ``fit`` and their costs, for free: it reads the schema only."""
         return self._checked(planned(schema), target).plan(rows)
 
-    def sample(self, rows: int | None = None, *, random_state: int | None = None) -> pd.DataFrame:
-        """Draws synthetic rows; see ``SyntheticTable.sample``."""
-        return self._model.sample(rows, random_state=random_state)
+    def sample(
+        self,
+        rows: int | None = None,
+        *,
+        where: Mapping[str, Condition] | None = None,
+        random_state: int | None = None,
+    ) -> pd.DataFrame:
+        """Draws synthetic rows, perhaps under conditions; see ``SyntheticTable.sample``."""
+        return self._model.sample(rows, where=where, random_state=random_state)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the measured tables and their accuracy, a row for each table."""
@@ -187,11 +205,24 @@ class Synthesizer(Miner):
             raise QueryError(
                 f"is {self.random_state!r}", parameter="random_state", allowed="None or a whole number from 0"
             )
-        specs = attribute_cells(schema, None, names, self.cuts, Grid(WIDTHS))
-        fit = SynthesizerFit(schema, tuple(specs), total, target, random_state=self.random_state)
+        cuts: Any = self.cuts  # others than mappings are refused below
+        if cuts is None or isinstance(cuts, Mapping):
+            cuts = {**self._single_values(schema, names), **(cuts or {})}
+        specs = attribute_cells(schema, None, names, cuts, Grid(WIDTHS))
+        order = ordered(schema, [spec.column for spec in specs], self.order)
+        fit = SynthesizerFit(schema, tuple(specs), total, target, order=order, random_state=self.random_state)
         if not fit.single or (fit.pairs and not fit.round):
             raise QueryError(f"is {total}, too little for {many(len(specs), 'column')}", parameter="epsilon")
         return fit
+
+    def _single_values(self, schema: Schema, names: Sequence[str]) -> dict[str, list[CutPoint]]:
+        """Returns cuts between all values of columns that have few, so that relations of single values are kept."""
+        own = {name: schema.numeric(name) for name in names if name in schema.numeric_columns}
+        return {
+            name: [column.cut_before(code) for code in range(1, column.cells)]
+            for name, column in own.items()
+            if 1 < column.cells <= FEW_VALUES and not column.cuts
+        }
 
     @property
     def _model(self) -> SyntheticTable:

@@ -26,8 +26,9 @@ from miners.budget.plan import (
 )
 from miners.fitted.node import split_in, split_out
 from miners.fitted.theme import RED, axes_of
-from miners.synthesizer.fine_numbers import FineNumbers, fine_of
-from miners.synthesizer.graphical_model import Clique, GraphicalModel, Measurement
+from miners.synthesizer.fine_numbers import FineNumbers, Interval, fine_of
+from miners.synthesizer.graphical_model import Clique, GraphicalModel, Measurement, multiplied
+from miners.synthesizer.relations import in_order, ordered
 from miners.tables.columns import Condition
 from miners.tables.table import NUMBERS, Table
 from pinq.errors import QueryError
@@ -44,7 +45,6 @@ FORMAT, VERSION = "pinq-synthetic", 1
 MAX_ROWS = 10**8
 SURE = 0.95
 FINITE = partial(np.asarray_chkfinite, dtype=np.float64)
-PLAIN = 1.5  # deviations of noise: cells of numbers far out with fewer rows are empty
 INSIDE = 0.02  # of a grid cell: how far a number that is not whole stays from the cell's ends
 
 
@@ -81,6 +81,7 @@ class SyntheticTable:
             not bought has in a wrong cell, in the quadratic mean; None where all were bought.
         target: The column whose pairs weighed more, if one did.
         fine: The fine histogram of each numeric column that has one.
+        order: Pairs of numeric columns of which the first is never the larger.
     """
 
     schema: Schema
@@ -90,6 +91,7 @@ class SyntheticTable:
     error: float | None
     target: str | None = None
     fine: Mapping[str, FineNumbers] = field(default_factory=dict)
+    order: tuple[tuple[str, str], ...] = ()
 
     kept_as: ClassVar[str] = "model"
 
@@ -103,25 +105,65 @@ class SyntheticTable:
         """The approximate number of rows of the private table."""
         return round(self.model.rows)
 
-    def sample(self, rows: int | None = None, *, random_state: int | None = None) -> pd.DataFrame:
+    def sample(
+        self,
+        rows: int | None = None,
+        *,
+        where: Mapping[str, Condition] | None = None,
+        random_state: int | None = None,
+    ) -> pd.DataFrame:
         """Draws synthetic rows, in the schema's own values.
 
-        A number lies anywhere in its cell, on the column's grid.
+        A number lies in its cell as the column's finer histogram says, on the column's grid.
 
         Args:
-            rows: The number of rows; None for about as many as the private table has.
+            rows: The number of rows; None for about as many as the private table has, or as meet the conditions.
+            where: Conditions that all rows meet, as for ``estimate``: ``{"sex": "F", "age": (30, 45)}``.
             random_state: The same number, the same rows.
 
         Returns:
             A frame with the columns of ``columns``; missing values are None or NaN.
+
+        Raises:
+            QueryError: A condition is wrong, or no value meets it.
         """
-        rows = whole_number("rows", self.rows if rows is None else rows, 0, MAX_ROWS)
+        conditions, model = dict(where or {}), self.model
+        rows = whole_number("rows", round(self.estimate(**conditions)) if rows is None else rows, 0, MAX_ROWS)
         random = np.random.default_rng(random_state)
-        codes = self.model.sampled(rows, random)[random.permutation(rows)]
-        values = {spec.column: self._values(spec, codes[:, number], random) for number, spec in enumerate(self.specs)}
+        evidence = self._evidence(conditions)
+        if evidence:
+            model = GraphicalModel(model.sizes, model.rows, multiplied(model.potentials, evidence))
+        codes = model.sampled(rows, random)[random.permutation(rows)]
+        numbers = {
+            spec.column: self._drawn(spec, codes[:, number], conditions.get(spec.column), random)
+            for number, spec in enumerate(self.specs)
+            if spec.column in self.schema.numeric_columns
+        }
+        for low, high in self.order * len(self.order):  # of a chain, a pair may follow the one that moves it
+            both = np.flatnonzero(~np.isnan(numbers[low]) & ~np.isnan(numbers[high]))
+            column, condition = self.schema.numeric(high), conditions.get(high)
+            end = self._within(column, high, condition)[1] if isinstance(condition, tuple) else column.cells
+            most = float(column.lower) + (end - 1) * float(column.width)
+            cells = codes[both, self.columns.index(high)]
+            numbers[high][both] = in_order(numbers[low][both], numbers[high][both], cells, most, random)
+        values = {spec.column: self._shown(spec, codes[:, number], numbers) for number, spec in enumerate(self.specs)}
         lone = [name for name, column in self.schema.columns.items() if column.codes == 1]  # columns of one value
-        values |= {name: self._values(Values(name), np.zeros(rows, dtype=np.int64), random) for name in lone}
+        for name in lone:
+            zeros = np.zeros(rows, dtype=np.int64)
+            if name in self.schema.numeric_columns:
+                numbers[name] = self._drawn(Values(name), zeros, None, random)
+            values[name] = self._shown(Values(name), zeros, numbers)
         return pd.DataFrame({name: values[name] for name in self.schema.columns if name in values})
+
+    def _evidence(self, conditions: Mapping[str, Condition]) -> dict[Clique, np.ndarray]:
+        """The share of each cell that meets the conditions."""
+        found: dict[Clique, np.ndarray] = {}
+        for name, condition in conditions.items():
+            (number,) = self._numbered((name,))
+            found[(number,)] = self._weights(self.specs[number], condition)
+            if not found[(number,)].any():
+                raise QueryError(f"is {condition!r}", parameter=name, allowed="a condition that some value meets")
+        return found
 
     def table(self, *columns: str) -> Table:
         """Estimates the rows in each cell of some columns; free.
@@ -238,6 +280,7 @@ class SyntheticTable:
             "error": self.error,
             "target": self.target,
             "fine": {name: fine.to_list() for name, fine in self.fine.items()},
+            "order": [list(pair) for pair in self.order],
         }
 
     @classmethod
@@ -268,7 +311,8 @@ class SyntheticTable:
                 for name, spec in numeric.items()
             }
             fine = fine_of(stored.get("fine", {}), firsts)
-            return cls(schema, specs, model, bought, error, stored["target"], fine)
+            order = ordered(schema, [spec.column for spec in specs], stored.get("order", []))
+            return cls(schema, specs, model, bought, error, stored["target"], fine, order)
         except (KeyError, TypeError, ValueError, OverflowError) as problem:
             raise QueryError(f"this is no stored synthesizer: {problem}") from None
 
@@ -309,39 +353,41 @@ class SyntheticTable:
             "off": float(np.abs(bought.counts / self.model.rows - shares).sum() / 2),
         }
 
-    def _values(self, spec: Values | Cuts, cells: np.ndarray, random: np.random.Generator) -> pd.Series:
-        """Values of the schema for the cells of a column."""
-        column = self.schema.column(spec.column)
-        axis = bind(spec, self.schema).axes[0]
-        if not isinstance(column, Numeric):
-            return pd.Series(np.array([*axis.labels], dtype=object)[cells], dtype=object).infer_objects()
-        starts, ends = self._stretches(axis, column)
+    def _drawn(
+        self, spec: Values | Cuts, cells: np.ndarray, condition: Condition, random: np.random.Generator
+    ) -> np.ndarray:
+        """Numbers for the cells of a column, NaN for missing ones."""
+        column = self.schema.numeric(spec.column)
+        starts, _ = self._stretches(bind(spec, self.schema).axes[0], column)
         missing = cells >= len(starts)
-        own = np.where(missing, 0, cells)
-        if spec.column in self.columns:  # a column of one value has no cells
-            own = np.clip(own, *self._near(spec.column, len(starts)))
-        if spec.column in self.fine:
-            codes = self.fine[spec.column].drawn(starts, own, column.cells, random)
-        else:
-            codes = random.integers(starts[own], ends[own])
+        own, within = np.where(missing, 0, cells), (0, column.cells)
+        if isinstance(condition, tuple):
+            within = self._within(column, spec.column, condition)
+        codes = self._fine(spec.column, starts).drawn(starts, own, column.cells, random, within)
         inside = 0.0 if column.integer else random.uniform(INSIDE, 1 - INSIDE, len(codes))
         numbers = np.minimum(float(column.lower) + (codes + inside) * float(column.width), float(column.upper))
-        shown = pd.Series(column.shown(np.rint(numbers).astype(np.int64) if column.integer else numbers))
+        return np.where(missing, np.nan, numbers)
+
+    def _shown(self, spec: Values | Cuts, cells: np.ndarray, numbers: Mapping[str, np.ndarray]) -> pd.Series:
+        """Values of the schema: of a numeric column its numbers, of others those of their cells."""
+        column = self.schema.column(spec.column)
+        if not isinstance(column, Numeric):
+            # So text is of the kind that pandas gives text when it reads it.
+            return pd.Series([*bind(spec, self.schema).axes[0].labels]).take(cells).reset_index(drop=True)
+        own = numbers[spec.column]
+        missing = np.isnan(own)
+        filled = np.where(missing, float(column.lower), own)
+        shown = pd.Series(column.shown(np.rint(filled).astype(np.int64) if column.integer else filled))
         return shown.mask(missing) if missing.any() else shown
 
-    def _near(self, name: str, cells: int) -> tuple[int, int]:
-        """The first and the last cell of a column whose rows noise does not explain; its median is within."""
-        number = self.columns.index(name)
-        rows = self.model.marginal((number,))[:cells] * self.model.rows
-        # A table of 12 x 5 cells adds up five noises for each of twelve.
-        noise = min(
-            own.deviation * math.sqrt(len(own.counts) / self.model.sizes[number])
-            for own in self.bought
-            if number in own.columns
-        )
-        median = int(np.searchsorted(rows.cumsum(), rows.sum() / 2))
-        plain = [*np.flatnonzero(rows > PLAIN * noise).tolist(), min(median, cells - 1)]
-        return min(plain), max(plain)
+    def _fine(self, name: str, starts: np.ndarray) -> FineNumbers:
+        """The fine histogram of a numeric column; without one, of a piece for each cell."""
+        return self.fine.get(name) or FineNumbers(starts, np.zeros(len(starts)), 1.0)
+
+    def _within(self, column: Numeric, name: str, condition: tuple[Any, ...]) -> Interval:
+        """The grid cells between two limits, each of which may be None."""
+        low, high = (None if end is None else column.threshold(end, name) for end in condition)
+        return 0 if low is None else low, column.cells if high is None else high
 
     def _stretches(self, axis: Axis, column: Numeric) -> tuple[np.ndarray, np.ndarray]:
         """The first grid cell of each part of a numeric column, and the first of the next; not of missing values."""
@@ -360,10 +406,7 @@ class SyntheticTable:
             return np.array([float(label in wanted) for label in axis.labels])
         if not isinstance(condition, tuple) or len(condition) != 2:
             raise QueryError(f"is {condition!r}", parameter=spec.column, allowed="a pair (low, high), or None")
-        low, high = (None if end is None else column.threshold(end, spec.column) for end in condition)
-        starts, ends = self._stretches(axis, column)
-        inside = np.minimum(ends, column.cells if high is None else high) - np.maximum(
-            starts, 0 if low is None else low
-        )
-        weights = np.clip(inside, 0, None) / (ends - starts)
+        starts, _ = self._stretches(axis, column)
+        within = self._within(column, spec.column, condition)
+        weights = self._fine(spec.column, starts).weights(starts, column.cells, within)
         return np.concatenate([weights, np.zeros(axis.size - len(weights))])

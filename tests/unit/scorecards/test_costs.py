@@ -102,8 +102,8 @@ def test_one_step_leaves_enough_to_know_the_likelier_class() -> None:
 def test_two_classes_start_from_tables_where_attributes_are_few() -> None:
     """Half of epsilon, unless noise hides all of them; a single attribute is one step."""
     assert [tables_for_two(1_000, attributes) for attributes in (1, 2, 6, 7)] == [0, TABLES_FOR_TWO, TABLES_FOR_TWO, 0]
-    assert tables_for_two(15, 4) == 0
-    assert tables_for_two(16, 4) == TABLES_FOR_TWO
+    assert tables_for_two(22, 4) == 0
+    assert tables_for_two(23, 4) == TABLES_FOR_TWO
 
 
 def test_tables_pay_where_a_class_has_more_rows_than_they_have_noise() -> None:

@@ -109,7 +109,7 @@ def test_a_table_too_small_for_epsilon_is_answered_by_the_majority() -> None:
     rows = table(200)
     with simulated(SCHEMA.model_copy(update={"max_rows": 200}), data=rows, epsilon=1) as h:
         for miner, target, word in (
-            (Scorecard(epsilon=0.05), "two", "most frequent"),
+            (Scorecard(epsilon=0.1), "two", "most frequent"),
             (Scorecard(epsilon=0.1), "three", "most frequent"),
             (ScorecardRegressor(epsilon=0.01), "mean", "the mean"),
         ):

@@ -79,10 +79,10 @@ def test_noise_leaves_pieces_without_rows_empty() -> None:
     counts = draw.laplace(0, 14, 16)
     counts[3] += 1_000
     fine = FineNumbers(np.arange(16), counts, 20.0)
-    found = fine.drawn(np.array([0]), np.zeros(5_000, dtype=np.int64), 16, draw)
+    found = fine.drawn(np.array([0]), np.zeros(5_000, dtype=np.int64), 16, draw, (0, 16))
     assert (found == 3).mean() > 0.9
     even = FineNumbers(np.arange(16), draw.laplace(0, 14, 16), 20.0)
-    assert np.ptp(np.bincount(even.drawn(np.array([0]), np.zeros(16_000, dtype=np.int64), 16, draw))) < 800
+    assert np.ptp(np.bincount(even.drawn(np.array([0]), np.zeros(16_000, dtype=np.int64), 16, draw, (0, 16)))) < 800
     for hostile in (np.full(16, -50.0), np.zeros(16), np.append(np.zeros(15), -900.0)):  # noise larger than all rows
         shares = FineNumbers(np.arange(16), hostile, 20.0)._shares(np.arange(16))
         assert shares.min() >= 0
