@@ -47,14 +47,18 @@ def f_tail(x: float, above: float, below: float) -> float:
 
 
 def student_quantile(level: float, df: float) -> float:
-    """Returns t so that a Student variable is within t of 0 with probability ``level``."""
-    low, high = 0.0, 1.0
-    while f_tail(high**2, 1, df) > 1 - level and high < 1e9:
-        high *= 2
+    """Returns t so that a Student variable is within t of 0 with probability ``level``.
+
+    Newton's method from the normal quantile: the tail is convex and wider, so each step goes outward.
+    """
+    at, front = normal_quantile(level), math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - math.log(df * math.pi) / 2
     for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if f_tail(middle**2, 1, df) > 1 - level else (low, middle)
-    return high
+        density = math.exp(front - (df + 1) / 2 * math.log1p(at**2 / df))
+        step = (f_tail(at**2, 1, df) - (1 - level)) / (2 * density)
+        at += step
+        if abs(step) < 1e-12 * at:
+            break
+    return at
 
 
 def _beta(x: float, rest: float, a: float, b: float) -> float:

@@ -238,7 +238,8 @@ class Study:
             for name in made[0]
         }
         faint = cells.faint(ends.sum(axis=(0, 1)).min() / len(self.life.widths))
-        test = self._test(replace(cells, counts=ends)) if len(groups) > 1 and len(self.kinds) == 2 else {}
+        tested = len(groups) > 1 and len(self.kinds) == 2 and not faint
+        test = self._test(replace(cells, counts=ends)) if tested else {}
         return cells.result(Curves, frames.pop("curve"), faint=faint, more=frames, **test)
 
     def _named(self, frame: pd.DataFrame, label: object) -> pd.DataFrame:

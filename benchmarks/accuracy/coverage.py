@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often intervals of statistics hold the truth, and tests reject a true hypothesis.
+
+    PINQ_DATA=... python -m benchmarks.accuracy.coverage --minutes 10
+
+A table is the population: rows are drawn from it with replacement, and counted with noise. The
+interval is to hold the population's own number. For the level of a test, the groups are drawn by
+themselves, so that nothing depends on them. Tables that are not in ``PINQ_DATA`` are left out;
+lung, gbsg2 and rossi are CSV files there, from the wheel of lifelines. Writes
+benchmarks/results/statistics after each round, and goes on where it stopped; a figure of
+another commit is measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import pinq
+from benchmarks.harness.datasets import folder, load, why_missing
+from benchmarks.harness.origin import commit_of
+from benchmarks.harness.publish import RESULTS
+from benchmarks.harness.tables import markdown
+from miners import statistics
+from miners.statistics.cells import CountDraft
+from pinq.public.schema import Schema
+
+__all__ = ["EPSILONS", "Cell", "Population", "cells", "simulated"]
+
+EPSILONS = (0.1, 0.5, 1.0, 2.0)
+TESTS = ("log-rank", "independence")  # of which no interval is measured
+KEYS = ["table", "statistic", "epsilon"]
+YES_NO = {"type": "categorical", "values": ["no", "yes"]}
+
+
+@dataclass(frozen=True)
+class Population:
+    """A table that rows are drawn from.
+
+    Attributes:
+        name: The name of the table.
+        schema: Its public columns.
+        frame: Its rows.
+        rows: The number of rows of each draw.
+        columns: The columns by role: ``event``, ``by``, and where there are any ``time``, ``number``,
+            ``explaining``, ``strata``.
+        observed: The value of the event that counts.
+    """
+
+    name: str
+    schema: Schema
+    frame: pd.DataFrame
+    rows: int
+    columns: Mapping[str, Any]
+    observed: Any = None
+
+    def questions(self) -> Iterator[tuple[str, tuple[Any, ...], int | None]]:
+        """Yields each statistic with its columns, and the axis of its table that is drawn by itself for a level."""
+        event, by = self.columns["event"], self.columns["by"]
+        if "time" in self.columns:
+            yield "survival", (self.columns["time"], event), None
+            yield "log-rank", (self.columns["time"], event, by), 2
+            yield "hazard_ratio", (self.columns["time"], event, by), 2
+        yield "odds_ratio", (event, by), 1
+        yield "logistic", (event, self.columns["explaining"]), 0
+        yield "compare", (self.columns["number"], by), 0
+        yield "standardised", (event, by, self.columns["strata"]), None
+        yield "independence", (self.columns["explaining"][-1], event), 1
+
+
+def simulated() -> Iterator[Population]:
+    """Yields three populations of 100,000 rows: few rows of each draw, many, and a rare event."""
+    for name, rows, rate in (("200 rows", 200, 0.04), ("1,000 rows", 1000, 0.04), ("rare event", 5000, 0.004)):
+        random, size = np.random.default_rng(0), 100_000
+        arm, grade = random.integers(0, 2, size), random.choice(3, size, p=[0.3, 0.5, 0.2])
+        hazard = rate * np.exp(0.4 * arm + np.array([0.0, 0.3, 0.7])[grade])
+        until, censored = np.ceil(random.exponential(1 / hazard)), random.integers(6, 61, size)
+        week = np.minimum(np.minimum(until, censored), 48).astype(int)
+        dose = np.clip(np.round(random.normal(20 + 2 * arm, 6)), 0, 48).astype(int)
+        frame = pd.DataFrame(
+            {
+                "week": week,
+                "event": np.where(until <= np.minimum(censored, 48), "yes", "no"),
+                "arm": np.where(arm, "yes", "no"),
+                "grade": np.array(["I", "II", "III"])[grade],
+                "dose": dose,
+            }
+        )
+        weeks, doses = ({"type": "numeric", "lower": low, "upper": 48, "integer": True} for low in (1, 0))
+        grades = {"type": "categorical", "values": ["I", "II", "III"]}
+        declared = {"week": weeks, "event": YES_NO, "arm": YES_NO, "grade": grades, "dose": doses}
+        schema = Schema.model_validate({"columns": declared, "max_rows": 200_000})
+        roles = {"event": "event", "by": "arm", "time": "week", "number": "dose"}
+        yield Population(name, schema, frame, rows, {**roles, "explaining": ["arm", "grade"], "strata": "grade"})
+
+
+def real() -> Iterator[Population]:
+    """Yields the tables of ``PINQ_DATA`` that are there."""
+    cuts = pinq.Cuts
+    roles: dict[str, tuple[dict[str, Any], Any]] = {
+        "adult": (
+            {
+                "event": "income",
+                "by": "sex",
+                "number": "hours_per_week",
+                "explaining": ["sex", cuts("age", (30, 45, 60)), "race"],
+                "strata": cuts("age", (30, 45, 60)),
+            },
+            ">50K",
+        ),
+        "hins": (
+            {
+                "event": "insurance",
+                "by": "gender",
+                "number": "age",
+                "explaining": ["health", "limit", "region"],
+                "strata": cuts("age", (30, 40, 50)),
+            },
+            "yes",
+        ),
+        "creditspain": (
+            {
+                "event": "Status",
+                "by": "Records",
+                "time": cuts("Time", (12, 24, 36, 48, 59)),
+                "number": "Age",
+                "explaining": ["Records", cuts("Age", (30, 40, 50)), "Job"],
+                "strata": cuts("Age", (30, 40, 50)),
+            },
+            "bad",
+        ),
+    }
+    for name, (columns, observed) in roles.items():
+        if not why_missing(name):
+            schema, _, frame = load(name)
+            yield Population(name, schema, frame, len(frame), columns, observed)
+    studies: dict[str, tuple[list[str], dict[str, tuple[int, int]], dict[str, Any]]] = {
+        "lung": (
+            ["status", "sex"],
+            {"time": (0, 1022), "age": (35, 90)},
+            {"event": "status", "by": "sex", "explaining": ["sex"], "strata": cuts("age", (63,))},
+        ),
+        "gbsg2": (
+            ["cens", "horTh", "tgrade"],
+            {"time": (0, 2659), "age": (20, 80)},
+            {"event": "cens", "by": "horTh", "explaining": ["horTh", "tgrade"], "strata": cuts("age", (45, 60))},
+        ),
+        "rossi": (
+            ["arrest", "fin", "race"],
+            {"week": (1, 52), "age": (17, 45)},
+            {"event": "arrest", "by": "fin", "time": "week", "explaining": ["fin", "race"], "strata": "race"},
+        ),
+    }
+    for name, (groups, numbers, columns) in studies.items():
+        if (folder() / f"{name}.csv").exists():
+            frame = (
+                pd.read_csv(folder() / f"{name}.csv")[[*groups, *numbers]].dropna().astype(dict.fromkeys(numbers, int))
+            )
+            frame[groups] = frame[groups].astype(str)
+            declared = {group: {"type": "categorical", "values": sorted(frame[group].unique())} for group in groups} | {
+                number: {"type": "numeric", "lower": low, "upper": high, "integer": True}
+                for number, (low, high) in numbers.items()
+            }
+            schema = Schema.model_validate({"columns": declared, "max_rows": 1000})
+            yield Population(name, schema, frame, len(frame), {"time": "time", "number": "age", **columns}, "1")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One statistic of one population at one epsilon.
+
+    Attributes:
+        draft: The statistic.
+        counts: The population's counts, scaled to the rows of a draw.
+        axis: The axis that is drawn by itself for a level; None where there is no test.
+        epsilon: The cost, which makes the noise.
+        name: The statistic's name.
+        table: The population's name.
+    """
+
+    draft: CountDraft
+    counts: np.ndarray
+    axis: int | None
+    epsilon: float
+    name: str
+    table: str
+
+    def measure(self, runs: int, start: int) -> dict[str, float]:
+        """Draws tables, and counts how often the numbers were held and the hypothesis was rejected."""
+        random = np.random.default_rng([zlib.crc32(f"{self.table} {self.name} {self.epsilon}".encode()), start])
+        truth = self.draft.computed(self.counts, 1e-9).frame["value"].to_numpy(dtype=float)
+        seen = (truth != 1) | (self.name != "survival")  # a curve begins at 1
+        figures = dict.fromkeys(["runs", "told", "held", "tests", "rejected"], 0.0)
+        for _ in range(runs):
+            figures["runs"] += 1
+            if self.name not in TESTS:
+                frame = self._result(self.counts, random).frame
+                low, high = (frame[name].to_numpy(dtype=float)[seen] for name in ("low", "high"))
+                held = (low - 1e-9 <= truth[seen]) & (truth[seen] <= high + 1e-9)
+                figures["told"] += float(np.mean(~np.isnan(low)))
+                figures["held"] += float(np.mean(held))  # never where nothing is told
+            if self.axis is not None:
+                pvalue = self._result(self._null(), random).pvalue
+                figures["tests"] += not np.isnan(pvalue)
+                figures["rejected"] += pvalue < 0.05
+        return figures
+
+    def _null(self) -> np.ndarray:
+        """Returns the counts if nothing depended on the axis."""
+        others = tuple(axis for axis in range(self.counts.ndim) if axis != self.axis)
+        own = self.counts.sum(axis=others, keepdims=True)
+        return np.asarray(own * self.counts.sum(axis=self.axis, keepdims=True) / self.counts.sum())
+
+    def _result(self, counts: np.ndarray, random: np.random.Generator) -> Any:
+        total = counts.sum()
+        drawn = random.multinomial(round(total), (counts / total).ravel()).reshape(counts.shape)
+        ends = 1 - np.exp(-self.epsilon)
+        noise = random.geometric(ends, counts.shape) - random.geometric(ends, counts.shape)
+        with np.errstate(all="ignore"):
+            return self.draft.computed(drawn + noise, 1 / self.epsilon)
+
+
+def cells(population: Population, epsilons: Sequence[float], only: Sequence[str] = ()) -> Iterator[Cell]:
+    """Yields each statistic of a population at each epsilon."""
+    handle = pinq.simulate(population.schema, data=population.frame, epsilon=10**6)
+    for name, columns, axis in population.questions():
+        if only and name not in only:
+            continue
+        function, counts = getattr(statistics, "survival" if name == "log-rank" else name), None
+        words = {} if name in ("compare", "independence") else {"observed": population.observed}
+        if name == "odds_ratio":
+            words["exposed"] = population.schema.categorical(population.columns["by"]).values[-1]
+        for epsilon in epsilons:
+            draft = function._draft(handle, *columns, **words, epsilon=epsilon)
+            if counts is None:  # the noise is 0, but for a chance of exp(-10,000)
+                counts = np.asarray(draft.parts.noisy_count(epsilon=10**4), dtype=np.float64)
+                counts *= population.rows / counts.sum()
+            yield Cell(draft, counts, axis, epsilon, name, population.name)
+
+
+def page(figures: pd.DataFrame, command: str) -> str:
+    """Returns the page of the results."""
+    lines = []
+    for name, epsilon in ((name, epsilon) for name in dict.fromkeys(figures["statistic"]) for epsilon in EPSILONS):
+        own = figures[(figures["statistic"] == name) & (figures["epsilon"] == epsilon)]
+        texts = [_shares(own, *pair) for pair in (("held", "told"), ("rejected", "tests"))]
+        lines.append([name, f"{epsilon:g}", f"{own['told'].sum() / own['runs'].sum():.2f}", *texts])
+    total, tables = int(figures["runs"].min()), ", ".join(dict.fromkeys(figures["table"]))
+    return f"""# Statistics: coverage and level
+
+`{command}` ({", ".join(sorted(set(figures["commit"])))}, {figures["date"].max()}).
+
+Rows are drawn from each table as from a population, and counted with noise: {total} draws or more for each
+table, statistic and epsilon, as many again for levels. Tables: {tables}.
+*Told*: the share of numbers that are not hidden because there is no power. *Coverage*: how often a
+95 % interval that is told holds the population's number, over all tables. *Level*: how often a test at .05 rejects
+where nothing depends on the groups. In brackets the least and the greatest of the tables that tell a
+fifth of the draws. Figures of each table: [figures.csv](figures.csv).
+
+{markdown(["statistic", "epsilon", "told", "coverage", "level"], lines)}
+"""
+
+
+def _shares(own: pd.DataFrame, part: str, of: str) -> str:
+    """Returns a share over all tables, with the least and the greatest of a table."""
+    if not own[of].sum():
+        return "-"
+    most = own[own[of] >= own["runs"] / 5]
+    shares = most[part] / most[of]
+    return f"{own[part].sum() / own[of].sum():.3f}" + (
+        f" ({shares.min():.3f} to {shares.max():.3f})" if len(most) else ""
+    )
+
+
+def main() -> None:
+    """Measures all cells in turn, until each has its draws or the time is over."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--draws", type=int, default=400)
+    parser.add_argument("--only", nargs="*", default=[], help="some of the statistics")
+    given = parser.parse_args()
+    end, path, commit = time.monotonic() + 60 * given.minutes, RESULTS / "statistics" / "figures.csv", commit_of()
+    path.parent.mkdir(exist_ok=True)
+    kept: dict[tuple[Any, ...], dict[str, Any]] = {}
+    if path.exists():
+        kept = {tuple(row[key] for key in KEYS): row for row in pd.read_csv(path).to_dict("records")}
+    todo = [cell for one in (*simulated(), *real()) for cell in cells(one, EPSILONS, given.only)]
+    for start in range(0, given.draws, 25):
+        for cell in todo:
+            key, new = (cell.table, cell.name, cell.epsilon), {"commit": commit, "date": time.strftime("%Y-%m-%d")}
+            old = kept.get(key, {})
+            if time.monotonic() > end or (old.get("commit") == commit and old["runs"] > start):
+                continue
+            before = old if start and old.get("commit") == commit else {}
+            measured = {name: before.get(name, 0) + value for name, value in cell.measure(25, start).items()}
+            kept[key] = (
+                dict(zip(KEYS, key, strict=True)) | {name: round(value, 4) for name, value in measured.items()} | new
+            )
+        figures = pd.DataFrame(kept.values())
+        figures.to_csv(path, index=False, lineterminator="\n")
+        text = page(figures, "PINQ_DATA=... python -m benchmarks.accuracy.coverage --minutes 10")
+        path.with_name("README.md").write_text(text, encoding="utf-8")
+        print(f"{start + 25} draws of each, {end - time.monotonic():.0f} seconds left", flush=True)
+
+
+if __name__ == "__main__":
+    main()
