@@ -55,5 +55,7 @@ def test_a_disk_that_turns_read_only_is_not_ready_and_gives_what_it_has(mounted:
         again = ask(client, id="one")
         assert (again.status_code, again.text) == (200, answered.text)
         assert client.get("/healthz").status_code == 200
+        history = client.get("/v1/people/history")
+        assert (history.status_code, len(history.json()["lines"])) == (200, 1), history.text
         server.stop()
     assert any(word in log.read_text() for word in ("readonly", "read-only", "disk I/O"))
