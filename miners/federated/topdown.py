@@ -81,11 +81,12 @@ from miners.growth.candidates import (
     score_of,
 )
 from miners.growth.fitted_nodes import estimated_nodes
-from miners.growth.frontier import Problem, SplitCandidate, rehearsing
+from miners.growth.frontier import Problem, SplitCandidate, in_pieces, rehearsing
 from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.tree_miner import MAX_DEPTH
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
+from pinq.language.queries import MAX_NODES
 from pinq.language.specs import MAX_PARTS
 from pinq.public.checks import many, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
@@ -204,12 +205,17 @@ class InTurns(FederatedStrategy):
         """Lets one holder choose a split for each node; None where it was dropped meanwhile."""
         score = score_of(self.criterion, str(task.problem.target))
         losses = {turn.holder: turn.step.epsilon}
-        chosen = parts.exp_mech(self.candidates, score=score, epsilon=losses, reuse=task.reuse)
-        if turn.holder not in chosen:
-            return None
-        for node in nodes:
-            node.pay(turn.holder, turn.step.epsilon)
-        return chosen[turn.holder]
+
+        def ask(some: FederatedParts, own: Sequence[tuple[HeldNode]]) -> list[Split | None]:
+            chosen = some.exp_mech(self.candidates, score=score, epsilon=losses, reuse=task.reuse)
+            if turn.holder not in chosen:
+                return []
+            for (node,) in own:
+                node.pay(turn.holder, turn.step.epsilon)
+            return chosen[turn.holder]
+
+        chosen = in_pieces(ask, parts, [(node,) for node in nodes])
+        return chosen if len(chosen) == len(nodes) else None
 
 
 def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
@@ -227,7 +233,6 @@ def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
 
 
 CRITERION = {"entropy": "info_gain", "gini": "gini", "max": "max"}
-MAX_NODES = 2**16
 WIDEST = 3  # parts that a split in two makes at most, missing numbers being a part of their own
 CERTAINTY = 0.25
 MAX_DECAYS = 6  # halved more often, a share is too thin to be of use
@@ -512,8 +517,8 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
         )
 
     def _most(self, problem: Problem) -> int:
-        """Returns how many nodes can be split so that one question counts the classes of all children."""
-        return MAX_PARTS // (WIDEST * problem.cells)
+        """Returns how many nodes can be split so that one question names all, and counts their children's classes."""
+        return min(MAX_PARTS // (WIDEST * problem.cells), MAX_NODES // (1 + WIDEST))
 
     def _depth(self, problem: Problem, names: Sequence[str]) -> int:
         """The levels: the given number, or as many as the budget supports."""

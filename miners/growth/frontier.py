@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -33,8 +33,9 @@ from miners.growth.candidates import choice_noise_scale, random_split, score_of
 from miners.growth.fitted_nodes import OpenNode, estimated_nodes
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.analyst.session import Session
+from pinq.errors import QueryError
 from pinq.language.parts import Part
-from pinq.language.queries import Answer, Query, Request
+from pinq.language.queries import MAX_NODES, Answer, Query, Request
 from pinq.language.scores import EnoughRows
 from pinq.language.specs import MAX_PARTS, AnyCut, AnyGrouping, Cuts, Groups, Spec, Values
 from pinq.public.epsilon import Epsilon, standard_deviation
@@ -256,8 +257,11 @@ class TreeStrategy(StepQueries):
         """
         within = [self.problem.within] if self.problem.numeric else []
         score = score_of(self.criterion, self.target, *within)
-        splits = parts.exp_mech(offered, score=score, epsilon=step.epsilon, textbook=self.textbook)
-        return cast(list[Split | None], splits)  # what was offered
+
+        def ask(some: Parts, own: Offer) -> list[Any]:
+            return some.exp_mech(own, score=score, epsilon=step.epsilon, textbook=self.textbook)
+
+        return in_pieces(ask, parts, offered)  # what was offered
 
     def ask_where_offered(
         self, level: Level, offered: Sequence[Sequence[SplitCandidate]], step: Step
@@ -269,6 +273,26 @@ class TreeStrategy(StepQueries):
         return [chosen.get(row) for row in range(len(offered))]
 
 
+def in_pieces(ask: Callable[[Any, Any], list[Any]], parts: Any, own: Sequence[Any]) -> list[Any]:
+    """Asks disjoint parts by one request, or by several where one would be more work than a request may be.
+
+    Several cost the same. A rehearsal shows whether a single part may be asked.
+
+    Args:
+        ask: A function that asks some of the parts, each with its own entry; or all with what they share.
+        parts: The parts.
+        own: An entry, a sequence of its own, for each part; or what they share.
+    """
+    try:
+        return ask(parts, own)
+    except QueryError:
+        if len(parts) == 1:
+            raise
+        halves = (slice(len(parts) // 2), slice(len(parts) // 2, None))
+        shared = not isinstance(own[0], (list, tuple))
+        return [answer for side in halves for answer in in_pieces(ask, parts[side], own if shared else own[side])]
+
+
 @contextmanager
 def rehearsing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
     """Gives a handle with dummy answers; then previews its last query of each kind.
@@ -276,10 +300,10 @@ def rehearsing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
     So the preview refuses a query before any query is paid for. All parts are as large as a table may
     be. One part at most chooses, the first of its candidates.
     """
-    last: dict[type[Query], tuple[Session, Request]] = {}
+    last: dict[tuple[type[Query], type | None], tuple[Session, Request]] = {}
 
     def ask(session: Session, request: Request) -> Answer:
-        last[type(request.query)] = session, request
+        last[type(request.query), type(request.score)] = session, request
         schema, random = session.schema, np.random.default_rng(0)
         chosen = [
             candidate.as_spec or random_split(schema, [*candidate.columns()], Part(), random)
@@ -328,7 +352,7 @@ def _grow(level: Level, nodes: list[OpenNode], strategy: TreeStrategy) -> list[L
             _describe(level, step, strategy)
         # Of three nodes one is too small, and one finds no split: the first becomes a leaf after
         # the steps that describe it, the second after those that choose, too; the third is split.
-        large = _worth_splitting(level, strategy)
+        large = _worth_splitting(level, len(nodes), strategy)
         _end_early(level.only(~large), described, strategy)
         level = level.only(large)
         if not level.nodes:
@@ -438,12 +462,13 @@ def _ask_classes(level: Level, epsilon: Epsilon, strategy: TreeStrategy) -> None
         node.observe(cells, count_variance(scale), scale)
 
 
-def _worth_splitting(level: Level, strategy: TreeStrategy) -> np.ndarray:
+def _worth_splitting(level: Level, grown: int, strategy: TreeStrategy) -> np.ndarray:
     """The nodes of a level that are split, shape (nodes,): the large ones, the largest first.
 
     More leaves than the table can have rows are of no use, and a depth that a caller took from
     elsewhere would ask for millions: so the largest nodes are split while their children's parts
-    are few enough to be asked at all.
+    are few enough to be asked at all. A request names the parts that it asks and all above them; the
+    one that ends paths names all that have grown.
     """
     sizes = np.array([node.rows for node in level.nodes])
     large = sizes >= np.array([strategy.threshold(node) for node in level.nodes])
@@ -451,9 +476,11 @@ def _worth_splitting(level: Level, strategy: TreeStrategy) -> np.ndarray:
     # Sizes 9, 2 and 5, each split in at most 4 parts of 2 cells: in the order 9, 5, 2 they ask 8,
     # 16 and 24 numbers. With room for 20, the node of size 2 is not split.
     order = np.argsort(-sizes, kind="stable")
-    asked = np.cumsum(np.where(large[order], max_parts[order], 0)) * strategy.cells
+    asked = np.cumsum(np.where(large[order], max_parts[order], 0))
+    named = grown if strategy.recipe.stops else len(level.parts.part_set.ancestors) + len(level.nodes)
     # Of a small table, too, 4,096 parts may be asked.
-    large[order[asked > min(MAX_PARTS, max(4096, strategy.schema.max_rows))]] = False
+    numbers = min(MAX_PARTS, max(4096, strategy.schema.max_rows))
+    large[order[asked > min(numbers // strategy.cells, MAX_NODES - named)]] = False
     return large
 
 

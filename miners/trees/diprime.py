@@ -31,7 +31,7 @@ from miners.growth.candidates import (
     require_criterion,
 )
 from miners.growth.fitted_nodes import OpenNode, released_nodes
-from miners.growth.frontier import Level, Problem, TreeStrategy, noise_of
+from miners.growth.frontier import Level, Problem, TreeStrategy, in_pieces, noise_of
 from miners.trees.tree_miner import MAX_DEPTH, PAPER_DEPTH, TreeFit, Variant, problem_of
 from pinq.errors import QueryError
 from pinq.language.scores import PATH_LOSS, Balance
@@ -157,7 +157,11 @@ class DiPriMeBest(TreeStrategy):
         step = self.recipe.step(StepName.MEDIAN, level.number)
         family = dict(zip(self.names, families(self.schema, self.names), strict=True))
         offered = [[family[name] for name in names] for names in self.drawn([self.names] * len(level.nodes))]
-        answers = level.parts.exp_mech(offered, score=Balance(), epsilon=step.epsilon, each=True)
+        answers = in_pieces(
+            lambda parts, own: parts.exp_mech(own, score=Balance(), epsilon=step.epsilon, each=True),
+            level.parts,
+            offered,
+        )
         medians = [[cast(Split, median) for median in own if median is not None] for own in answers]
         return self.ask_where_offered(level, medians, self.recipe.step(StepName.SPLIT, level.number))
 
