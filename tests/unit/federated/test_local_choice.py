@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from miners import FederatedTopDown
+from miners import FederatedTopDown, Federation
 from pinq.errors import QueryError
-from tests.support.requests.data_holders import SCHEMA, federation, rows
+from tests.support.requests.data_holders import SCHEMA, Interrupted, federation, rows
+from tests.support.requests.handles import simulated
 
 
 @pytest.mark.parametrize("strategy", ["local_rnm", "turns", "noisy_counts"])
@@ -52,3 +54,42 @@ def test_a_stored_model_is_planned_and_fitted_again(strategy: Any) -> None:
 def test_a_strategy_of_choices_needs_more_than_sums(strategy: Any) -> None:
     with pytest.raises(QueryError, match="asks for choices too"):
         FederatedTopDown(epsilon=1, strategy=strategy).sums_needed(SCHEMA, "y")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "sizes"), [("single", (900,)), ("local_rnm", (900, 600)), ("noisy_counts", (900, 600))]
+)
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"criterion": "entropy", "budget": "decay", "leaf_fraction": 0.5, "at_once": 1, "max_depth": 20},
+        {"attributes": ["x"], "splits": {"x": [50]}, "max_depth": 4},
+        {"max_depth": 0},
+        {"epsilon": "0.000000008", "max_depth": 2},
+    ],
+    ids=["the paper's form", "one split", "no split", "nanos"],
+)
+def test_extremes_cost_the_claim(strategy: Any, sizes: tuple[int, ...], own: dict[str, Any]) -> None:
+    """Also where all holders propose the same split, or a path uses the only split again."""
+    with federation(*sizes, epsilon=8) as holders:
+        fitted = FederatedTopDown(strategy=strategy, **{"epsilon": 8} | own).fit(holders, "y")
+    assert set(fitted.card_.spent.values()) == {Fraction(str(own.get("epsilon", 8)))}
+
+
+@pytest.mark.parametrize(("strategy", "sizes"), [("single", (900,)), ("local_rnm", (900, 600, 300))])
+@pytest.mark.parametrize("before", [1, 2, 3])
+def test_a_fit_that_broke_off_is_resumed_at_no_cost(strategy: Any, sizes: tuple[int, ...], before: int) -> None:
+    """After a choice, and after the histograms of what was chosen."""
+    handles = {f"{seed}": simulated(SCHEMA, data=rows(size, seed), epsilon=20) for seed, size in enumerate(sizes)}
+
+    def breaks(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    miner = FederatedTopDown(epsilon=20, strategy=strategy, max_depth=3)
+    with pytest.raises(KeyboardInterrupt):
+        miner.fit(Interrupted(handles, before=before, happens=breaks), "y")
+    assert {handle.budget.spent for handle in handles.values()} != {20}
+    FederatedTopDown(epsilon=20, strategy=strategy, max_depth=3, resume=True).fit(Federation(handles), "y")
+    assert {handle.budget.spent for handle in handles.values()} == {20}
+    for handle in handles.values():
+        handle.close()
