@@ -97,6 +97,11 @@ class _Valid(NamedTuple):
     counting: int
 
 
+def identified(schema: str, table: str) -> str:
+    """Identifies the table of a schema, by the schema's digest and the table's name among several."""
+    return f"{schema} {table}" if table else schema
+
+
 class Curator:
     """Answers requests on one dataset.
 
@@ -179,7 +184,7 @@ class Curator:
 
     def _identity(self, request: Request, schema: str) -> str:
         """Identifies a question of this table: equal ones of two tables are two, though their schemas are alike."""
-        return request.identity(f"{schema} {self.table}" if self.table else schema)
+        return request.identity(identified(schema, self.table))
 
     def version_below(self, part: str) -> int:
         """The version of the rows below a part of the whole table, by its key in hexadecimal."""

@@ -15,6 +15,7 @@ import json
 import os
 import warnings
 from collections import defaultdict, deque
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any, cast
 
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Session
+from pinq.curator.monitor import identified
 from pinq.errors import PinqError, QueryError
 from pinq.language.queries import Answer, Budget, Certificate, Preview, Request
 from pinq.ledger.composition import Costs
@@ -85,7 +87,7 @@ def verify_certificate(
         events = list(opened.log.events())
         # Ids are an analyst's own, and two who fit with `reuse` draw the same ones.
         for analyst in sorted({event.analyst for event in events if event.request in ids}):
-            session = _Answers(miner.schema_)
+            session = _Answers(miner.schema_, opened.log.state.places)
             given = opened.log.answers(analyst, ids)
             for event in events:
                 if event.analyst == analyst and event.request in given and isinstance(event.record, Charged):
@@ -108,22 +110,24 @@ def verify_certificate(
 class _Answers:
     """A session that gives charged answers again, each once, to the query for which it was charged."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, places: Mapping[int, str]) -> None:
         self.name, self.schema, self.costs, self.used = "replayed", schema, Costs(), list[str]()
+        self.tables, self.cohorts, self._places, self._digest = (), None, places, schema.digest
         self._charges: defaultdict[tuple[str, Epsilon], deque[tuple[Charged, str, str]]] = defaultdict(deque)
 
     def add(self, charged: Charged, entry: str, answer: str) -> None:
-        """Puts an answer behind those to the same query."""
+        """Puts an answer behind those to the same query. All are of one table."""
+        self._digest = identified(self.schema.digest, self._places.get(charged.version, "").partition(" ")[0])
         self._charges[charged.query.identity, charged.epsilon].append((charged, entry, answer))
 
     def ask(self, request: Request) -> Answer:
         """Returns the next answer to this query; ``QueryError`` where there is none."""
-        left = self._charges[request.identity(self.schema.digest), Epsilon.of(request.epsilon)]
+        left = self._charges[request.identity(self._digest), Epsilon.of(request.epsilon)]
         if not left:
             raise QueryError(f"the fit asks a {request.verb} that was not charged under the ids of the certificate.")
         charged, entry, answer = left.popleft()
         self.used.append(entry)
-        self.costs.charge(charged.demand, charged.epsilon, charged.version)
+        self.costs.charge(charged.demand, charged.epsilon, charged.version, self._places)
         return Answer.from_json(answer)
 
     def preview(self, _: Request) -> Preview:
@@ -133,7 +137,7 @@ class _Answers:
     def attempt(self, _: Request) -> None:
         """Everything can be paid: it was."""
 
-    def budget(self) -> Budget:
+    def budget(self, _: str = "") -> Budget:
         """The cost of the answers so far."""
         return Budget(UNLIMITED, self.costs.spent.exact, UNLIMITED)
 

@@ -11,10 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 import pinq
+from miners import DiffPC45
 from pinq.cli.main import app
 from pinq.engine.spark import SparkEngine
 from pinq.errors import BudgetExceeded, NotAuthorised, PolicyError, QueryError
 from pinq.language.parts import closed_parts
+from pinq.provider.certified import verify_certificate
 from pinq.provider.check import check
 from pinq.provider.grants import extend, grant
 from pinq.provider.opening import open_ledger
@@ -208,3 +210,17 @@ def test_other_columns_begin_new_versions_of_closed_cohorts(tmp_path: Path) -> N
                 handle.cohort(month).noisy_count(epsilon=1)
     with pinq.open(policy, analyst="ana", table="patients") as handle:
         assert float(handle.budget.spent) == 2
+
+
+def test_a_model_of_one_cohort_is_certified(tmp_path: Path) -> None:
+    """The certificate finds the answers of the table, and costs no more than the fit."""
+    policy = arrive(tmp_path, 2)
+    grant(policy, "ana", 3)
+    with pinq.open(policy, analyst="ana", table="patients") as handle:
+        for month in MONTHS[:2]:
+            made = DiffPC45(epsilon=1, max_depth=1).fit(handle.cohort(month), "ward")
+        assert handle.budget.spent <= 1
+    (tmp_path / "model.json").write_text(made.to_json())
+    (tmp_path / "certificate.json").write_text(made.certificate().to_json())
+    verified = verify_certificate(tmp_path / "certificate.json", policy, model=tmp_path / "model.json")
+    assert 0 < float(verified.loss) <= 1
