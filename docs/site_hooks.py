@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import pkgutil
 import re
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,15 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
 
 
 def _hero() -> str:
-    return re.sub(r"\n\s*\n", "\n", HERO.read_text(encoding="utf-8")) + "\n"
+    """The first screen, its code in the colours of all other code."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
+
+    before, code, after = re.split("<pre><code>|</code></pre>", HERO.read_text(encoding="utf-8"))
+    coloured = highlight(unescape(code), PythonLexer(), HtmlFormatter(nowrap=True)).rstrip()
+    shown = f'{before}<div class="highlight"><pre><code>{coloured}</code></pre></div>{after}'
+    return re.sub(r"\n\s*\n", "\n", shown) + "\n"
 
 
 def _markdown(notebook: dict[str, Any], name: str) -> str:

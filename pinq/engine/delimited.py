@@ -80,6 +80,25 @@ GLANCE, GLANCE_LINES = 2**16, 50
 SHEET_MEMORY = 2**33
 
 
+class HeaderFault(FormatDoubt):
+    """A header that cannot name columns.
+
+    Attributes:
+        names: Its names, as they stand there.
+    """
+
+    def __init__(self, names: Sequence[str], text: str, choices: Sequence[Changes]) -> None:
+        super().__init__(text, choices)
+        self.names = names
+
+    @property
+    def with_index(self) -> tuple[str, ...]:
+        """The names where the first alone is missing, as pandas writes a table's numbers of rows; else empty."""
+        names = ("index", *self.names[1:])
+        unnamed = bool(self.names) and not self.names[0] and not any(map(_spells_number, names))
+        return names if unnamed and not column_fault(names) else ()
+
+
 @dataclass
 class Lines:
     """The exact numbers of read and unreadable lines of a source, for the provider only.
@@ -139,11 +158,12 @@ class TextFiles(ABC):
         for file in self._files:
             names = dialect.header if isinstance(dialect.header, tuple) else self._header(file)
             if fault := column_fault(names):
-                raise self._doubt(
+                doubt = self._doubt(
                     f"The header of {file} {fault}{self._otherwise('; ')}. Where the first line is a row, or leaves a "
                     "name out (pandas writes its index so), name the columns: `csv: {header: [name, age]}`, with "
                     "`skip: 1` where they stand in place of a line."
                 )
+                raise HeaderFault(names, str(doubt), doubt.choices)
             if self.names and names != self.names:
                 raise PolicyError(
                     f"The header of {file} differs from that of {self._files[0]}, and all files of a source must share "

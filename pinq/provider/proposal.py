@@ -22,6 +22,7 @@ import duckdb
 from pydantic import TypeAdapter, ValidationError
 
 from pinq.engine import ColumnProfile, Lines, count_rows, date_range, profile, read_columns, times_of_day
+from pinq.engine.delimited import HeaderFault
 from pinq.engine.formats import FormatDoubt, as_options, date_forms, together
 from pinq.engine.looks import SHOWN, looks_like, missing_codes, missing_words, some_texts
 from pinq.engine.sources import is_sqlite, quoted, require_columns, source_dialect, source_path
@@ -329,7 +330,16 @@ def _look_at(
     """Proposes a policy for a table in one form. Raises ``FormatDoubt`` where it seems to have another."""
     path = data if isinstance(data, (str, os.PathLike)) else None
     bare = _bare(path, dataset, folder, csv, uri_env)
-    proposed, lines = _read(bare, target, data if path is None else None, fewest)
+    table = data if path is None else None
+    try:
+        proposed, lines = _read(bare, target, table, fewest)
+    except HeaderFault as fault:
+        if not (names := fault.with_index):
+            raise
+        given = (bare.csv or Dialect()).model_dump(exclude_unset=True)
+        skip = given.get("skip", 0) + 1  # the line in whose place the names stand
+        bare = bare.model_copy(update={"csv": Dialect.model_validate(given | {"skip": skip, "header": names})})
+        proposed, lines = _read(bare, target, table, fewest)
     if target in proposed.left_out:
         raise PolicyError(f"The target {target!r} cannot be a column: {proposed.left_out[target]}.")
     if not proposed.columns:
