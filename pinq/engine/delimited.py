@@ -57,7 +57,16 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from pinq.engine import sheets
-from pinq.engine.formats import SEPARATORS, Changes, FormatDoubt, as_options, column_fault, fields_of, other_shape
+from pinq.engine.formats import (
+    SEPARATORS,
+    Changes,
+    FormatDoubt,
+    HeaderFault,
+    as_options,
+    column_fault,
+    fields_of,
+    other_shape,
+)
 from pinq.errors import InternalError, PolicyError
 from pinq.policy.dialect import Dialect
 from pinq.public.plugins import optional
@@ -78,25 +87,6 @@ _FOREIGN = "whose bytes are no "
 GLANCE, GLANCE_LINES = 2**16, 50
 # Bytes of memory that the reading of one workbook may take.
 SHEET_MEMORY = 2**33
-
-
-class HeaderFault(FormatDoubt):
-    """A header that cannot name columns.
-
-    Attributes:
-        names: Its names, as they stand there.
-    """
-
-    def __init__(self, names: Sequence[str], text: str, choices: Sequence[Changes]) -> None:
-        super().__init__(text, choices)
-        self.names = names
-
-    @property
-    def with_index(self) -> tuple[str, ...]:
-        """The names where the first alone is missing, as pandas writes a table's numbers of rows; else empty."""
-        names = ("index", *self.names[1:])
-        unnamed = bool(self.names) and not self.names[0] and not any(map(_spells_number, names))
-        return names if unnamed and not column_fault(names) else ()
 
 
 @dataclass

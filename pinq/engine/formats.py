@@ -47,6 +47,25 @@ class FormatDoubt(PolicyError):
         self.choices = choices
 
 
+class HeaderFault(FormatDoubt):
+    """A header that cannot name columns.
+
+    Attributes:
+        names: Its names, as they stand there.
+    """
+
+    def __init__(self, names: Sequence[str], text: str, choices: Sequence[Changes]) -> None:
+        super().__init__(text, choices)
+        self.names = names
+
+    @property
+    def with_index(self) -> tuple[str, ...]:
+        """The names where the first alone is missing, as pandas writes a table's numbers of rows; else empty."""
+        names = ("index", *self.names[1:])
+        unnamed = bool(self.names) and not self.names[0] and not any(map(_spells_number, names))
+        return names if unnamed and not column_fault(names) else ()
+
+
 def typed(changes: Changes) -> dict[str, str]:
     """Writes changes of a dialect as a person types them: a tab, a no-break space and no sign by their names."""
     words = {"\t": "tab", **_BLANKS}

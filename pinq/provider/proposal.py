@@ -22,8 +22,7 @@ import duckdb
 from pydantic import TypeAdapter, ValidationError
 
 from pinq.engine import ColumnProfile, Lines, count_rows, date_range, profile, read_columns, times_of_day
-from pinq.engine.delimited import HeaderFault
-from pinq.engine.formats import FormatDoubt, as_options, date_forms, together
+from pinq.engine.formats import FormatDoubt, HeaderFault, as_options, date_forms, together
 from pinq.engine.looks import SHOWN, looks_like, missing_codes, missing_words, some_texts
 from pinq.engine.sources import is_sqlite, quoted, require_columns, source_dialect, source_path
 from pinq.errors import InternalError, PolicyError, printable
