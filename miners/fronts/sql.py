@@ -21,12 +21,14 @@ from typing import Any
 from miners.budget.plan import Plan, require_budget
 from miners.tables.columns import require_level, required_handle
 from miners.tables.table import Table
+from pinq.analyst.lessons import called_by_name
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import unspent
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.plugins import optional
 
 
+@called_by_name
 def sql(
     handle: PrivateQueryable,
     query: str,

@@ -12,11 +12,18 @@ import keyword
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import wraps
+from inspect import signature
+from typing import ParamSpec, TypeVar
 
 from pinq.errors import PinqError, QueryError
 from pinq.language.queries import Budget
 from pinq.public.checks import closest
 from pinq.public.schema import Schema
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Lesson(QueryError, AttributeError, TypeError):
@@ -40,6 +47,29 @@ class Lesson(QueryError, AttributeError, TypeError):
         except PinqError:
             return text
         return re.sub(r"epsilon=([0-9.]+)", lambda said: f"epsilon={min(float(said[1]), left or 1):g}", text)
+
+
+def called_by_name(verb: Callable[P, R]) -> Callable[P, R]:
+    """Makes a call whose arguments do not fit end in a lesson; errors from within stay as they are."""
+
+    @wraps(verb)
+    def call(*args: P.args, **words: P.kwargs) -> R:
+        try:
+            return verb(*args, **words)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            ways = (
+                name if one.kind is not one.KEYWORD_ONLY else f"{name}={'0.1' if name == 'epsilon' else '...'}"
+                for name, one in signature(verb).parameters.items()
+                if one.default is one.empty and name != "self"
+            )
+            fault = str(error).partition("() ")[2]
+            lesson = Lesson(f"{verb.__name__} {fault}; write {verb.__name__}({', '.join(ways)}).")
+            lesson.charged = Fraction(0)
+            raise lesson from None
+
+    return call
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
-from pinq.analyst.lessons import lesson_of_arrays, lesson_of_columns, lesson_of_length, lesson_of_name
+from pinq.analyst.lessons import called_by_name, lesson_of_arrays, lesson_of_columns, lesson_of_length, lesson_of_name
 from pinq.analyst.session import Named, Session, Through, Way
 from pinq.errors import InternalError, PinqError, QueryError, unspent
 from pinq.language.derivatives import RowFunction
@@ -96,6 +96,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
         """The number of splits above these parts; the smallest number if they differ."""
         return min((block.part.depth + (block.partition is not None) for block in self._parts.blocks), default=0)
 
+    @called_by_name
     def noisy_count(self, *, epsilon: EpsilonLike, reuse: bool = False) -> Count:
         """Counts the rows of each part, plus discrete Laplace noise of scale 1/epsilon.
 
@@ -124,6 +125,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
         self, column: RowFunction[Any], *, by: Sequence[Spec] | None = None, epsilon: EpsilonLike, reuse: bool = False
     ) -> NoisyArray: ...
 
+    @called_by_name
     def noisy_sum(
         self,
         column: str | RowFunction[Any],
@@ -153,6 +155,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
         """
         return self._numbers(self._request("noisy_sum", epsilon, column=column, by=by, reuse=reuse), np.float64)
 
+    @called_by_name
     def noisy_avg(
         self, column: str, *, within: tuple[CutPoint, CutPoint] | None = None, epsilon: EpsilonLike, reuse: bool = False
     ) -> Number:
@@ -214,6 +217,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
         each: Literal[True],
     ) -> Choices: ...
 
+    @called_by_name
     def exp_mech(
         self,
         candidates: object = (),
@@ -265,6 +269,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
         return chosen[0] if self._parts.shape == () else chosen
 
     @unspent()
+    @called_by_name
     def preview(self, verb: str, *args: Any, **kwargs: Any) -> Preview:
         """Returns the cost and the expected error of a call, for free.
 

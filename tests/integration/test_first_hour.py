@@ -80,6 +80,28 @@ def test_a_handle_is_no_array(handle: PrivateQueryable, habit: Callable[[object]
     assert handle.budget.spent == 0
 
 
+@pytest.mark.parametrize(
+    ("slip", "said"),
+    [
+        (lambda h: h.noisy_count(), r"noisy_count missing .*'epsilon'; write noisy_count\(epsilon=0\.1\)"),
+        (lambda h: h.noisy_count(0.1), r"noisy_count takes 1 .*; write noisy_count\(epsilon=0\.1\)"),
+        (lambda h: h.noisy_avg("x", 0.1), r"write noisy_avg\(column, epsilon=0\.1\)"),
+        (lambda h: h.noisy_count(eps=0.1), "unexpected keyword argument 'eps'"),
+        (lambda h: h.exp_mech([Values("y")], epsilon=0.1), "'score'; write exp_mech"),
+        (lambda h: sql(h, "SELECT 1"), "'epsilon'; write sql"),  # type: ignore[call-arg]
+    ],
+)
+def test_a_call_that_does_not_fit_says_what_to_write(
+    handle: PrivateQueryable, slip: Callable[[Any], object], said: str
+) -> None:
+    """In the verb's own words, as a ``QueryError`` and a ``TypeError``; nothing is spent."""
+    with pytest.raises(QueryError, match=said) as told:
+        slip(handle)
+    assert isinstance(told.value, TypeError)
+    assert str(told.value).endswith("Nothing was spent.")
+    assert handle.budget.spent == 0
+
+
 def test_scikit_learn_takes_no_handle() -> None:
     """Its scalers and searches say where public rows go."""
     preprocessing = pytest.importorskip("sklearn.preprocessing", reason="needs scikit-learn")
