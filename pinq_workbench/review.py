@@ -395,7 +395,7 @@ class Review:
         low, high = float(column.lower), float(column.upper)
         room, grain = (high - low) / 2, float(column.step or 1)
         unit = grain * max(1, round((high - low) / grain / 100))
-        slider = ui.element("input").classes("full")
+        slider = ui.element("input").classes("slide")
         slider.props(f"type=range min={low - room:g} max={high + room:g} step={unit:.12g} value={self.draft[key]}")
         slider.props["aria-label"] = f"{label.partition(chr(10))[0]}, to slide"
         slider.on("input", slid, js_handler="(event) => emit(event.target.value)", throttle=0.1)
@@ -498,13 +498,22 @@ def picture(
     """Draws the rows of a column as bars, with lines at the bounds of a number; rows beyond them are red."""
     bars = [*shape.bars] if shape.width else sorted(shape.bars, reverse=True)
     tallest, each = max([*bars, shape.below, shape.above, 1]), (WIDE - 2 * ROOM) / max(1, len(bars))
-    drawn = [_bar(ROOM + each * number, each, rows / tallest, "in") for number, rows in enumerate(bars)]
-    drawn += [_bar(at, ROOM / 2, rows / tallest, "out") for at, rows in ((4, shape.below), (WIDE - 16, shape.above))]
+    ends = [0.0, 1.0]  # shares of the pictured range
     if column.type != "categorical":
-        for typed, own in ((lower, 0.0), (upper, 1.0)):
-            share = own if typed is None else (typed - float(column.lower)) / (shape.width * len(bars))
-            x = round(min(WIDE - 1.0, max(1.0, ROOM + share * (WIDE - 2 * ROOM))), 1)
-            drawn.append(element("path", d=f"M{x} 0V{HIGH}", class_="bound"))
+        whole = shape.width * len(bars)
+        ends = [
+            own if typed is None else (typed - float(column.lower)) / whole
+            for own, typed in zip(ends, (lower, upper), strict=True)
+        ]
+    kinds = ["in" if ends[0] <= (number + 0.5) / len(bars) <= ends[1] else "out" for number in range(len(bars))]
+    drawn = [
+        _bar(ROOM + each * number, each, rows / tallest, kind)
+        for number, (rows, kind) in enumerate(zip(bars, kinds, strict=True))
+    ]
+    drawn += [_bar(at, ROOM / 2, rows / tallest, "out") for at, rows in ((4, shape.below), (WIDE - 16, shape.above))]
+    for share in ends if shape.width else ():
+        x = round(min(WIDE - 1.0, max(1.0, ROOM + share * (WIDE - 2 * ROOM))), 1)
+        drawn.append(element("path", d=f"M{x} 0V{HIGH}", class_="bound"))
     title = element("title", f"Rows of {name}; the longest bar has {tallest:,}")
     size = WIDE * (2 if wide else 1)
     return element("svg", title, *drawn, class_="shape", viewBox=f"0 0 {WIDE} {HIGH}", width=size, role="img")

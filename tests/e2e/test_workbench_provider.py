@@ -22,7 +22,7 @@ from tests.support.processes.browser import Browser, browsing
 from tests.support.processes.forked_processes import run_pinq
 from tests.support.processes.ports import free_port
 from tests.support.processes.servers import token_of
-from tests.support.processes.workbenches import Bench, bench, look_at, needs_browser
+from tests.support.processes.workbenches import Bench, bench, faults_for_some, look_at, needs_browser
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
@@ -58,6 +58,8 @@ def confirm_the_rest(browser: Browser, reason: str) -> None:
 CONFIRM = (
     "([...document.querySelectorAll('button')].find((one) => one.innerText.startsWith('Confirm')) || {}).innerText"
 )
+SLIDE = """{const slider = document.querySelector('input[aria-label="To, to slide"]');
+  slider.value = 60; slider.dispatchEvent(new Event('input')); slider.offsetHeight > 5}"""
 STEP = "document.querySelector('nav [aria-current]').innerText"
 
 
@@ -117,6 +119,10 @@ def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
         browser.sees("10 to 100")
         assert browser.js("document.querySelectorAll('svg.shape').length") == 2
         browser.push_named("Look at Alter")
+        browser.sees("Examples of Alter", "larger ones count as this one")
+        wrong += faults_for_some(browser)
+        assert browser.js(SLIDE)
+        browser.wait("document.querySelectorAll('.q-dialog svg .out').length > 2")  # bars beyond the bound are red
         browser.fill("To", "120")
         browser.push("Done")
         browser.sees("10 to 120")
