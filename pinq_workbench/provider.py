@@ -323,10 +323,8 @@ class Provider:
         letter = Letter(account.analyst, dataset, url, authority)
         with row():
             ui.button("Copy the token", on_click=lambda: ui.clipboard.write(account.token)).props("no-caps outline")
-            keep = ui.button(
-                "Keep the letter to the analyst", on_click=lambda: ui.download.content(letter.packed(), letter.name)
-            )
-            keep.props("no-caps outline")
+            keep = partial(ui.download.content, filename=letter.name)
+            ActionButton("Keep the letter to the analyst", letter.packed, keep, main=False)
         tell("The letter has the address, the certificate and the first lines. Send the token by another way.", "quiet")
         if not self.serving.running():
             tell("No server runs yet: start one under Serve, and look there whether the address is right.", "quiet")
@@ -340,7 +338,7 @@ class Provider:
         own = Path(said) if (said := draft.said("authority")) else None
         if "--insecure-http" in words:
             return f"http://127.0.0.1:{port}/{dataset}", None
-        return f"https://{draft.said('host') or socket.getfqdn()}:{port}/{dataset}", own
+        return f"https://{draft.said('host') or socket.gethostname()}:{port}/{dataset}", own
 
     # The server
 
@@ -353,7 +351,7 @@ class Provider:
             for name in self._files(".yaml", ".yml") if runs else ():
                 ui.label(self._address(Path(name).stem)[0]).classes("token")
             draft.setdefault("port", PORT)
-            draft.setdefault("host", socket.getfqdn())
+            draft.setdefault("host", socket.gethostname())
             fields(draft, {"host": "Name of this machine for analysts", "port": "Port"})
             fields(draft, {"cert": "Certificate (a PEM file)", "key": "Its key (a PEM file)"})
             fields(

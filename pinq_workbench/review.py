@@ -117,7 +117,7 @@ class Review:
     def __init__(self, name: str, file: Path, draft: Inputs) -> None:
         self.name, self.file, self.draft = name, file, draft
         self._seen: dict[int, Inspection] = {}
-        self._before: list[str] = []
+        self._changes: list[tuple[str, str]] = []
 
     @property
     def seen(self) -> Inspection:
@@ -149,7 +149,7 @@ class Review:
         with row():
             left = len({column_of(item.name) or PERSONS for item in seen.waiting})
             tell(f"To review: {left}. Nothing opens before." if left else "Nothing waits for review.", "quiet")
-            if self._before:
+            if self._changes:
                 ActionButton("Undo the last step", self.undo, lambda _: self.step.refresh(), main=False)
         if here == PERSONS:
             self._persons(seen)
@@ -164,17 +164,25 @@ class Review:
         self.step.refresh()
 
     def undo(self) -> None:
-        """Puts the file back as it was before the last change."""
-        review.replace_policy(self.file, self._before.pop())
+        """Puts the file back as it was before the last change. Raises ``PolicyError`` if others changed it since."""
+        before, after = self._changes[-1]
+        if read_policy_text(self.file) != after:
+            raise PolicyError("Something else changed since that step, so it cannot be undone any more.")
+        review.replace_policy(self.file, before)
+        self._changes.pop()
         _ = self.seen
+
+    def _change(self, change: Callable[[], object]) -> None:
+        """Changes the file, and notes it so that it can be undone."""
+        before = read_policy_text(self.file)
+        change()
+        self._changes.append((before, read_policy_text(self.file)))
 
     def _button(self, text: str, change: Callable[[], object], *, then: bool = False, main: bool = True) -> None:
         """Makes a button that changes the policy file, and then may go on."""
 
         def changed() -> None:
-            before = read_policy_text(self.file)
-            change()
-            self._before.append(before)
+            self._change(change)
             _ = self.seen  # read before it is drawn again, so that the page does not jump
 
         ActionButton(text, changed, lambda _: self.go(None) if then else self.step.refresh(), main=main)
@@ -302,15 +310,14 @@ class Review:
                 out.props["aria-label"] = f"Leave {name} out"
 
     async def _leave_out(self, name: str) -> None:
-        before, place = read_policy_text(self.file), tell()
+        place = tell()
 
         def change() -> None:
-            review.leave_out(self.file, name)
+            self._change(partial(review.leave_out, self.file, name))
             _ = self.seen
 
         await attempt(place, change)
         if not place.text:
-            self._before.append(before)
             self.step.refresh()
 
     def _bounds(self, name: str) -> tuple[float | None, float | None]:
@@ -338,7 +345,8 @@ class Review:
         seen, column = self.seen, self.seen.policy.columns[name]
         shown = seen.examples[name]
         rows = [["in the table", *(one.raw for one in shown)], ["is read as", *(one.read for one in shown)]]
-        with ui.dialog() as dialog, ui.card().props(f'role=dialog aria-label="{name.replace(chr(34), "")}"'):
+        with ui.dialog() as dialog, ui.card() as card:
+            card.props.update({"role": "dialog", "aria-label": name})
             write(element("h2", name), "div")
             drawn = write(picture(name, column, seen.shapes[name], *self._bounds(name), wide=True))
 
@@ -396,7 +404,8 @@ class Review:
         room, grain = (high - low) / 2, float(column.step or 1)
         unit = grain * max(1, round((high - low) / grain / 100))
         slider = ui.element("input").classes("slide")
-        slider.props(f"type=range min={low - room:g} max={high + room:g} step={unit:.12g} value={self.draft[key]}")
+        slider.props.update({"type": "range", "min": low - room, "max": high + room, "step": unit})
+        slider.props["value"] = self.draft[key]
         slider.props["aria-label"] = f"{label.partition(chr(10))[0]}, to slide"
         slider.on("input", slid, js_handler="(event) => emit(event.target.value)", throttle=0.1)
 
