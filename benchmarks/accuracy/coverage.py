@@ -288,7 +288,7 @@ def main() -> None:
     given = parser.parse_args()
     end, path, commit = time.monotonic() + 60 * given.minutes, RESULTS / "statistics" / "figures.csv", commit_of()
     path.parent.mkdir(exist_ok=True)
-    kept: dict[tuple[Any, ...], dict[str, Any]] = {}
+    kept: dict[tuple[Any, ...], dict[Any, Any]] = {}
     if path.exists():
         kept = {tuple(row[key] for key in KEYS): row for row in pd.read_csv(path).to_dict("records")}
     todo = [cell for one in (*simulated(), *real()) for cell in cells(one, EPSILONS, given.only)]
@@ -305,7 +305,7 @@ def main() -> None:
             )
         figures = pd.DataFrame(kept.values())
         figures.to_csv(path, index=False, lineterminator="\n")
-        text = page(figures, "PINQ_DATA=... python -m benchmarks.accuracy.coverage --minutes 10")
+        text = page(figures, f"PINQ_DATA=... python -m benchmarks.accuracy.coverage --minutes {given.minutes:g}")
         path.with_name("README.md").write_text(text, encoding="utf-8")
         print(f"{start + 25} draws of each, {end - time.monotonic():.0f} seconds left", flush=True)
 

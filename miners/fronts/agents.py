@@ -24,7 +24,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from miners import tables
+from miners import statistics, tables
 from miners.budget.plan import loss_text, require_budget
 from miners.fronts.sql import sql as answered
 from miners.tables.columns import required_handle
@@ -79,7 +79,8 @@ class Tool:
 
 Takes = Mapping[str, Mapping[str, Any]]
 """Arguments of a tool: of each its JSON schema."""
-_KINDS = ("crosstab", "histogram", "quantiles", "summary", "top_k")
+_STATISTICS = {"survival": ("observed",), "independence": (), "odds_ratio": ("observed", "exposed")}
+_KINDS = ("crosstab", "histogram", "quantiles", "summary", "top_k", *_STATISTICS)
 _EPSILON = {"type": ["number", "string"], "description": "What the answer may cost, for example 0.05."}
 _SQL: Takes = {
     "sql": {
@@ -91,8 +92,14 @@ _SQL: Takes = {
 _NAMES = {"type": "array", "items": {"type": "string"}}
 _TABLE: Takes = {
     "kind": {"type": "string", "enum": list(_KINDS)},
-    "columns": {**_NAMES, "description": "Several for crosstab, any for summary, else one."},
-    "by": {**_NAMES, "description": "Columns that make groups; not for crosstab and top_k."},
+    "columns": {
+        **_NAMES,
+        "description": "Several for crosstab, any for summary, else one. For survival the time, "
+        "the event and perhaps a group; for independence two; for odds_ratio the event and the group.",
+    },
+    "by": {**_NAMES, "description": "Columns that make groups, for histogram, quantiles and summary."},
+    "observed": {"type": "string", "description": "The value of the event that counts; needless for yes and no."},
+    "exposed": {"type": "string", "description": "The first group of odds_ratio; needless for yes and no."},
     "epsilon": _EPSILON,
 }
 _TYPES: Mapping[str, tuple[type, ...]] = {"string": (str,), "number": (int, float), "array": (list,)}
@@ -186,20 +193,27 @@ class Agent:
         ask = partial(answered, self.handle, statement, epsilon=epsilon, level=self.level, reuse=True)
         return self._asked(f"sql: {sql}", epsilon, ask) if spends else self._priced(ask())
 
-    def _table(self, spends: bool, kind: str, epsilon: EpsilonLike, columns: Any = (), by: Any = ()) -> Told:
-        several = kind in ("crosstab", "summary")
+    def _table(
+        self, spends: bool, kind: str, epsilon: EpsilonLike, columns: Any = (), by: Any = (), **values: str
+    ) -> Told:
+        several, statistic = kind in ("crosstab", "summary"), kind in _STATISTICS
         if kind not in _KINDS:
             raise QueryError(f"there is no kind {kind[:40]!r}; there are {', '.join(_KINDS)}.")
-        if by and kind in ("crosstab", "top_k"):
+        if by and (statistic or kind in ("crosstab", "top_k")):
             raise QueryError(f"{kind} takes no `by`; name all columns of a crosstab in `columns`.")
-        if not several and len(columns) != 1:
+        if wrong := sorted(set(values) - set(_STATISTICS.get(kind, ()))):
+            raise QueryError(f"{kind} takes no `{wrong[0]}`.")
+        if statistic and len(columns) not in ((2, 3) if kind == "survival" else (2,)):
+            raise QueryError(f"{kind} needs {'two or three columns' if kind == 'survival' else 'two columns'}.")
+        if not (several or statistic) and len(columns) != 1:
             raise QueryError(f"{kind} needs one column in `columns`.")
-        made, asked = getattr(tables, kind), [list(columns) or None] if several else list(columns)
-        words = {"epsilon": epsilon, "level": self.level} | ({"by": list(by)} if by else {})
+        made = getattr(statistics if statistic else tables, kind)
+        asked = [list(columns) or None] if several else list(columns)
+        words = {"epsilon": epsilon, "level": self.level, **values} | ({"by": list(by)} if by else {})
         if not spends:
             return self._priced(made.plan(self.handle, *asked, **words))
-        what = " ".join([f"tables.{kind}", *(["of", first_of(columns, 8)] if columns else [])])
-        return self._asked(what, epsilon, partial(made, self.handle, *asked, **words, reuse=True))
+        of = [f"{'statistics' if statistic else 'tables'}.{kind}", *(["of", first_of(columns, 8)] if columns else [])]
+        return self._asked(" ".join(of), epsilon, partial(made, self.handle, *asked, **words, reuse=True))
 
     def _priced(self, plan: object) -> Told:
         return Told(f"{plan}\n{self._left()}")
@@ -237,6 +251,8 @@ class Agent:
         lines = [_line(row, table.keys, level) for row in rows[:MOST_ROWS]]
         more = [f"and {len(rows) - MOST_ROWS:,} more; ask for fewer groups."] if len(rows) > MOST_ROWS else []
         notes = [f"Note: {note}." for note in table.notes]
+        if isinstance(table, statistics.Result) and table.pvalue >= 0:  # none where there is no power
+            notes.insert(0, f"{table.test}: statistic {table.statistic:.6g}, p-value {table.pvalue:.4g}.")
         head = f"{table.title}: {many(len(rows), 'number')} with noise, for epsilon {loss_text(cost)}."
         plain = tuple({str(name): _plain(value) for name, value in row.items()} for row in rows)
         return Told("\n".join([head, *lines, *more, *notes]), plain)
@@ -257,6 +273,8 @@ def _line(row: Mapping[Any, object], keys: list[str], level: str) -> str:
         for name in keys
         if name not in bare or row[name] not in (None, "")  # 0 and False are values
     ]
+    if row["value"] is None:
+        return f"- {', '.join(named) or 'all rows'}: not told"
     value, low, high = (_figures(row[name]) for name in ("value", "low", "high"))
     return f"- {', '.join(named) or 'all rows'}: about {value}, between {low} and {high} {level}"
 

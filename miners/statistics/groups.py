@@ -24,7 +24,7 @@ import pandas as pd
 from miners.fitted.theme import axes_of
 from miners.statistics.association import Association, Score
 from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction
-from miners.statistics.laws import chi2_tail, f_tail, student_quantile
+from miners.statistics.laws import Alternative, chi2_tail, f_tail, one_sided, student_quantile
 from miners.statistics.ratios import draw_intervals
 from miners.tables.columns import Column
 from miners.tables.table import Draft
@@ -114,11 +114,13 @@ class Comparison:
         groups: The column of the groups.
         column: The column that is compared.
         test: The test.
+        alternative: The hypothesis of Welch's t.
     """
 
     groups: Axis
     column: Axis
     test: Test
+    alternative: Alternative
 
     def result(self, cells: Cells) -> Result:
         """Makes the means and the test."""
@@ -138,6 +140,7 @@ class Comparison:
             one = (f"{self.groups.name}: {first} - {second}", "difference of means", difference)
             rows.insert(0, (*one, difference - half, difference + half))
             name, statistic, df = "Welch's t", math.copysign(math.sqrt(statistic), difference), below
+            pvalue = one_sided(pvalue, difference, self.alternative)
         if self.test == "rank":
             name, statistic, df = self._ranks(cells)
             pvalue = chi2_tail(statistic, int(df))
@@ -161,6 +164,7 @@ def compare(
     epsilon: EpsilonLike,
     test: Test = "welch",
     bins: int = BINS,
+    alternative: Alternative = "two-sided",
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
@@ -177,6 +181,8 @@ def compare(
         epsilon: The cost of all counts together.
         test: For numbers, ``"welch"`` or ``"rank"``.
         bins: The number of parts of a numeric column. A row counts as the middle of its part.
+        alternative: The hypothesis of Welch's t of two groups as scipy names it: ``"greater"`` for a
+            greater mean of the first group, ``"less"``, or ``"two-sided"``. Intervals have two sides.
         level: The confidence level of the intervals.
         reuse: Return the stored answer of an identical earlier call, at no cost.
 
@@ -201,6 +207,13 @@ def compare(
     groups, compared = Axis.of(handle, by, 2), Axis.of(handle, column, bins)
     if min(len(groups.labels), len(compared.labels)) < 2:
         raise QueryError("a column with a single part has nothing to compare.")
+    one_sided(1.0, 0.0, alternative)  # refuses another word before the charge
+    if alternative != "two-sided" and (test != "welch" or len(groups.labels) != 2 or not len(compared.edges)):
+        raise QueryError("is for the means of two groups", parameter="alternative", allowed="'two-sided'")
     title = f"{compared.name} by {groups.name}"
-    finish = Comparison(groups, compared, test) if len(compared.edges) else Association((groups, compared), "pearson")
+    finish = (
+        Comparison(groups, compared, test, alternative)
+        if len(compared.edges)
+        else Association((groups, compared), "pearson")
+    )
     return Question(handle, epsilon, level, reuse).draft(title, (groups, compared), finish.result)

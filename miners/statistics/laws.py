@@ -9,6 +9,12 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
+from typing import Literal, get_args
+
+from pinq.errors import QueryError
+
+Alternative = Literal["two-sided", "less", "greater"]
+ALTERNATIVES = get_args(Alternative)
 
 
 def normal_quantile(level: float) -> float:
@@ -19,6 +25,18 @@ def normal_quantile(level: float) -> float:
 def normal_tail(z: float) -> float:
     """Returns the probability that a normal variable is above z."""
     return math.erfc(z / math.sqrt(2)) / 2
+
+
+def one_sided(pvalue: float, statistic: float, alternative: Alternative) -> float:
+    """Returns the p-value of an alternative from the two-sided one of a symmetric law.
+
+    Example: z = 2 has the two-sided p-value .046; "greater" has .023 and "less" .977.
+    """
+    if alternative not in ALTERNATIVES:
+        raise QueryError(f"is {alternative!r}", parameter="alternative", allowed=", ".join(map(repr, ALTERNATIVES)))
+    if alternative == "two-sided":
+        return pvalue
+    return pvalue / 2 if (statistic > 0) == (alternative == "greater") else 1 - pvalue / 2
 
 
 def chi2_tail(x: float, df: int) -> float:

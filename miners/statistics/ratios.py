@@ -17,7 +17,7 @@ import pandas as pd
 
 from miners.fitted.theme import BLUE, LINE, axes_of
 from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction
-from miners.statistics.laws import normal_tail
+from miners.statistics.laws import Alternative, normal_tail, one_sided
 from miners.tables.columns import Column, Columns, specs_of
 from miners.tables.table import Draft
 from pinq.analyst.queryable import PrivateQueryable
@@ -119,8 +119,11 @@ class Contrast:
     strata: tuple[Axis, ...]
     time: Axis | None = None
 
-    def draft(self, question: Question, name: str, observed: Value | None, exposed: Value | None) -> Draft:
+    def draft(
+        self, question: Question, name: str, observed: Value | None, exposed: Value | None, alternative: Alternative
+    ) -> Draft:
         """Drafts one of the measures."""
+        one_sided(1.0, 0.0, alternative)  # refuses another word before the charge
         kinds, groups = self.event.two(observed, "observed"), self.exposure.two(exposed, "exposed")
         times = () if self.time is None else (self.time,)
         at = np.ones(1) if self.time is None else self.time.middles
@@ -141,7 +144,8 @@ class Contrast:
             frame = pd.DataFrame([[versus, name, *shown]], columns=["groups", "statistic", "value", "low", "high"])
             fewest = cells.counts.sum(axis=tuple(range(2, cells.counts.ndim))).min()
             faint = cells.faint(fewest / math.sqrt(cells.counts.size / 4)) or not np.isfinite(ends).all()
-            return cells.result(Effects, frame, faint=faint, test="Wald", statistic=z, pvalue=2 * normal_tail(abs(z)))
+            pvalue = one_sided(2 * normal_tail(abs(z)), z, alternative)
+            return cells.result(Effects, frame, faint=faint, test="Wald", statistic=z, pvalue=pvalue)
 
         title = f"{name} of {self.event.name}: {self.event.labels[kinds[0]]}"
         return question.draft(title, (self.event, self.exposure, *times, *self.strata), finish)
@@ -173,6 +177,7 @@ def odds_ratio(
     epsilon: EpsilonLike,
     observed: Value | None = None,
     exposed: Value | None = None,
+    alternative: Alternative = "two-sided",
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
@@ -186,6 +191,8 @@ def odds_ratio(
         epsilon: The cost of all counts together.
         observed: The value of ``event`` that counts; by default the one that means yes.
         exposed: The value of ``exposure`` of the first group; by default the one that means yes.
+        alternative: The hypothesis of the p-value as scipy names it: ``"greater"`` for a ratio above
+            1 or a difference above 0, ``"less"``, or ``"two-sided"``. The interval has two sides.
         level: The confidence level of the interval.
         reuse: Return the stored answer of an identical earlier call, at no cost.
 
@@ -204,7 +211,7 @@ def odds_ratio(
         'sex: Male against Female'
     """
     question = Question(handle, epsilon, level, reuse)
-    return contrast(handle, event, exposure, strata).draft(question, "odds ratio", observed, exposed)
+    return contrast(handle, event, exposure, strata).draft(question, "odds ratio", observed, exposed, alternative)
 
 
 @StatisticFunction
@@ -217,6 +224,7 @@ def risk_difference(
     epsilon: EpsilonLike,
     observed: Value | None = None,
     exposed: Value | None = None,
+    alternative: Alternative = "two-sided",
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
@@ -230,7 +238,9 @@ def risk_difference(
         1
     """
     question = Question(handle, epsilon, level, reuse)
-    return contrast(handle, event, exposure, strata).draft(question, "difference of risks", observed, exposed)
+    return contrast(handle, event, exposure, strata).draft(
+        question, "difference of risks", observed, exposed, alternative
+    )
 
 
 @StatisticFunction
@@ -245,6 +255,7 @@ def rate_ratio(
     epsilon: EpsilonLike,
     observed: Value | None = None,
     exposed: Value | None = None,
+    alternative: Alternative = "two-sided",
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
@@ -261,6 +272,8 @@ def rate_ratio(
         epsilon: The cost of all counts together.
         observed: The value of ``event`` that counts; by default the one that means yes.
         exposed: The value of ``exposure`` of the first group; by default the one that means yes.
+        alternative: The hypothesis of the p-value as scipy names it: ``"greater"`` for a ratio above
+            1 or a difference above 0, ``"less"``, or ``"two-sided"``. The interval has two sides.
         level: The confidence level of the interval.
         reuse: Return the stored answer of an identical earlier call, at no cost.
 
@@ -272,4 +285,6 @@ def rate_ratio(
         1
     """
     question = Question(handle, epsilon, level, reuse)
-    return contrast(handle, event, exposure, strata, time, bins).draft(question, "ratio of rates", observed, exposed)
+    return contrast(handle, event, exposure, strata, time, bins).draft(
+        question, "ratio of rates", observed, exposed, alternative
+    )

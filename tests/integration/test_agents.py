@@ -49,6 +49,38 @@ def handle() -> Iterator[Any]:
         yield opened
 
 
+def test_statistics(handle: Any) -> None:
+    """An agent asks for a test, an odds ratio and a survival curve; what they do not take is refused before the charge."""
+    agent = Agent(handle, per_call="0.2", per_session="0.9")
+    told = agent.call("ask_table", {"kind": "independence", "columns": ["sex", "job"], "epsilon": 0.2})
+    assert not told.is_error, told.text
+    assert "chi-square: statistic " in told.text
+    assert "p-value" in told.text
+    faint = agent.call("ask_table", {"kind": "independence", "columns": ["sex", "job"], "epsilon": "0.001"}).text
+    assert ": not told\n" in faint
+    assert "no power" in faint
+    assert "nan" not in faint.lower()
+    asked = {"kind": "odds_ratio", "columns": ["sex", "sex"], "observed": "F", "exposed": "F", "epsilon": 0.1}
+    spent = handle.budget.spent
+    for wrong in (
+        asked,
+        {"kind": "odds_ratio", "columns": ["sex"], "epsilon": 0.1},
+        {"kind": "survival", "columns": ["age"], "epsilon": 0.1},
+        {"kind": "independence", "columns": ["sex", "job"], "observed": "F", "epsilon": 0.1},
+        {"kind": "independence", "columns": ["sex"], "by": ["job"], "epsilon": 0.1},
+    ):
+        refused = agent.call("ask_table", wrong)
+        assert refused.is_error
+        assert "unexpected" not in refused.text
+        assert handle.budget.spent == spent
+    curve = {"kind": "survival", "columns": ["age", "sex"], "observed": "F", "epsilon": "0.2"}
+    assert "epsilon" in agent.call("price_table", curve).text
+    told = agent.call("ask_table", curve)
+    assert not told.is_error, told.text
+    assert len(told.rows) == 9
+    assert set(handle.history()["act"]) >= {"an agent: statistics.survival of age, sex"}
+
+
 def test_only_asking_spends(handle: Any) -> None:
     """Prices, columns, budget, history and the guide are free; an answer costs its price once, however often it is asked."""
     agent = Agent(handle, per_call="0.2", per_session="0.5")

@@ -23,6 +23,7 @@ from miners.statistics import (
     risk_difference,
     survival,
 )
+from pinq.errors import QueryError
 
 SCHEMA = pinq.Schema(
     columns={
@@ -150,6 +151,9 @@ def test_means_and_ranks_of_groups(handle: Any, rows: pd.DataFrame) -> None:
     own = compare(handle, "week", "arm", **words)
     close([own.statistic, own.pvalue, own.df], [exact.statistic, exact.pvalue, exact.df])
     close(own.interval, exact.confidence_interval())
+    for side in ("less", "greater"):
+        exact_side = stats.ttest_ind(one, two, equal_var=False, alternative=side)
+        close([compare(handle, "week", "arm", alternative=side, **words).pvalue], [exact_side.pvalue])
     close(own["value"], [one.mean() - two.mean(), one.mean(), two.mean()])
     whole = pinq.simulate(SCHEMA, data=rows, epsilon=10**6)
     three = [week for _, week in rows.groupby("grade")["week"]]
@@ -184,3 +188,27 @@ def test_regressions_on_cells(handle: Any, rows: pd.DataFrame) -> None:
         information = (design.T * variance(mean)) @ design
         close(own.params["std err"], np.sqrt(np.diag(np.linalg.inv(information))))
         close(own["value"], np.exp(own.params["coef"].to_numpy()[1:]))
+
+
+def test_alternatives(handle: Any) -> None:
+    """One side of an effect has half of both; other words, and tests without a side, are refused before the charge."""
+    words: dict[str, Any] = {"epsilon": 10_000, "reuse": True}
+    both = odds_ratio(handle, "event", "arm", exposed="a", **words)
+    sides = {
+        side: odds_ratio(handle, "event", "arm", exposed="a", alternative=side, **words) for side in ("less", "greater")
+    }
+    toward = "greater" if both.statistic > 0 else "less"
+    close([sides[toward].pvalue, sides["less"].pvalue + sides["greater"].pvalue], [both.pvalue / 2, 1])
+    assert sides["less"].interval == both.interval
+    spent = handle.budget.spent
+    wrong: list[tuple[Any, tuple[str, str], dict[str, Any]]] = [
+        (odds_ratio, ("event", "arm"), {"exposed": "a", "alternative": "more"}),
+        (compare, ("week", "arm"), {"alternative": ["less"]}),
+        (compare, ("week", "grade"), {"alternative": "less"}),
+        (compare, ("week", "arm"), {"alternative": "less", "test": "rank"}),
+        (compare, ("event", "arm"), {"alternative": "less"}),
+    ]
+    for function, columns, asked in wrong:
+        with pytest.raises(QueryError, match="alternative"):
+            function(handle, *columns, **asked, epsilon=1)
+    assert handle.budget.spent == spent
