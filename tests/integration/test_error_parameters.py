@@ -22,6 +22,7 @@ NO_OPTIONS = {
     "timeout",
     "cap",
     "by",
+    "closed",
     "column",
     "count",
     "constant",
