@@ -87,8 +87,9 @@ def other_shape(glances: Mapping[str, list[list[str]]], dialect: Dialect) -> dic
         glances: The beginning, by the sign that may stand between fields; first by the one that does.
         dialect: The declared form.
     """
-    # The sign that cuts most lines into the same number of fields; where none is ahead, the one that is declared.
-    sign = max(glances, key=lambda sign: _alike(glances[sign]))
+    # The sign that cuts most lines into the same number of fields, and first into names; where none is ahead, the
+    # one that is declared. A decimal comma cuts lines alike, and no header.
+    sign = max(glances, key=lambda sign: (_has_header(glances[sign]), _alike(glances[sign])))
     changes: dict[str, object] = {} if sign == next(iter(glances)) else {"delimiter": sign}
     if dialect.header is True and not dialect.skip and (skip := _titles_above(glances[sign])):
         changes["skip"] = skip
@@ -134,6 +135,11 @@ def _titles_above(rows: Sequence[Sequence[str]]) -> int | None:
     again = any(name in column for name, column in zip(header, columns, strict=False))
     titles = all(sum(map(bool, row)) <= 1 for row in rows[:number])
     return number if titles and named and counted and not again else None
+
+
+def _has_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether most lines have one number of fields, and the header too."""
+    return 2 * _alike(rows) >= sum(map(any, rows)) and _titles_above(rows) is not None
 
 
 def _spells_number(field: str) -> bool:

@@ -588,6 +588,14 @@ def _lack(missing: int, rows: int, noun: str) -> str:
     return f"guessed: {missing:,} of {rows:,} rows hold no {noun}"
 
 
+def _unread(connection: duckdb.DuckDBPyConnection, table: str, reading: str, name: str) -> str:
+    """Shows the commonest texts of a column that are not read as its type; empty for none."""
+    text = f"{quoted(name)}::VARCHAR"
+    query = f"SELECT {text}, count(*) FROM {table} WHERE {reading} IS NULL AND {text} IS NOT NULL GROUP BY 1"
+    found = connection.execute(f"{query} ORDER BY 2 DESC, 1 LIMIT 3").fetchall()
+    return printable(f", but texts such as {', '.join(repr(own[:40]) for own, _ in found)}") if found else ""
+
+
 def _propose_dates(
     connection: duckdb.DuckDBPyConnection,
     table: str,
@@ -633,7 +641,11 @@ def _propose_dates(
     clocks = times_of_day(connection, table, value, kind) if timed and not made else []
     if clocks and "00:00" not in clocks:
         guess += f"; all its times are {' or '.join(clocks)} in UTC: where they are midnights of a zone, save dates"
-    return {**declared, "unreviewed": waiting}, {"type": guess, "nullable": _lack(rows - count, rows, "date")}
+    texts = kind == "VARCHAR" and not made
+    lack = _lack(rows - count, rows, "date") + (
+        _unread(connection, table, f"moment_of({value})", name) if texts else ""
+    )
+    return {**declared, "unreviewed": waiting}, {"type": guess, "nullable": lack}
 
 
 def _propose_column(
@@ -665,7 +677,10 @@ def _propose_column(
         coded = few and whole and (target or (common and (dense or len(texts or ()) <= 2)))
         if not coded:
             guess = f"guessed from about {seen.distinct:,} different {'whole ' if whole else ''}numbers"
-            notes = {"type": guess, "nullable": _lack(rows - seen.numbers, rows, "number")}
+            lack = _lack(rows - seen.numbers, rows, "number") + _unread(
+                connection, table, f"number_of({quoted(name)})", name
+            )
+            notes = {"type": guess, "nullable": lack}
             nullable = seen.numbers < rows
             bounds, lone = _without_lone(connection, table, name, low, high)
             return _propose_numeric(*bounds, whole, kind, nullable), {"upper": _codes_note(texts)} | notes | lone
