@@ -84,6 +84,7 @@ def number_sql(text: str, dialect: Dialect) -> str:
     """The number that an SQL expression spells. A point is no decimal sign where a comma is one."""
     if dialect.thousands is not None:
         sign = dialect.thousands.replace("'", "''")
+        text = f"trim({text}, ' {sign}')" if sign.isspace() else text  # blanks around are none between groups
         grouped = f"regexp_full_match({text}, '\\s*[+-]?[0-9]{{1,3}}([{sign}][0-9]{{3}})+([^0-9{sign}][^{sign}]*)?')"
         text = f"(CASE WHEN {grouped} THEN replace({text}, '{sign}', '') ELSE {text} END)"
     if dialect.decimal != ".":
