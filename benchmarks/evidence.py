@@ -100,7 +100,7 @@ CLAIMS = (
         "forests",
         "error of a median forest on Banknote at epsilon 4, by mean and by vote of its trees",
         "python -m benchmarks.papers.diprime.choices join",
-        r"\| banknote \| 4 \| ([.\d]+) (\| [.\d]+)",
+        r"\| banknote \| DiPriMe \| 4 \| ([.\d]+) (\| [.\d]+)",
     ),
     Claim("house", "the size of the code, in statements", "python -m tests.figures", r"\nstatements +([\d,]+)"),
 )
