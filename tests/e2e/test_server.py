@@ -300,9 +300,9 @@ def test_the_certificate_is_checked(server: Server, policy: Path, tmp_path: Path
         pinq.connect(server.url(), token=token, verify=stranger.authority)
     with pytest.raises(pinq.QueryError, match="cannot be switched off"):
         pinq.connect(server.url(), token=token, verify=False)
-    for url, words in (("http://127.0.0.1:1/x", {}), ("http://example.org/x", {"insecure_http": True})):
+    for url, insecure in (("http://127.0.0.1:1/x", False), ("http://example.org/x", True)):
         with pytest.raises(pinq.QueryError, match="go over https://"):
-            pinq.connect(url, token=token, **words)
+            pinq.connect(url, token=token, insecure_http=insecure)
 
 
 def test_padding_sends_at_multiples_of_the_bucket(server: Server, place: Path) -> None:

@@ -301,7 +301,7 @@ def test_who_breaks_off_need_not_wait_for_those_who_do() -> None:
 
 def test_a_holder_that_does_not_say_what_it_charged_is_shown_so() -> None:
     class Silent(Detour):
-        def budget(self) -> Any:
+        def budget(self, part: str = "") -> Any:
             raise Unavailable("No.")
 
     silent = PrivateQueryable(Silent(handle()._session, lambda answer: answer()))
