@@ -197,9 +197,9 @@ class Cell:
         random = np.random.default_rng([zlib.crc32(f"{self.table} {self.name} {self.epsilon}".encode()), start])
         truth = self.draft.computed(self.counts, 1e-9).frame["value"].to_numpy(dtype=float)
         seen = (truth != 1) | (self.name != "survival")  # a curve begins at 1
-        figures = dict.fromkeys(["runs", "told", "held", "tests", "rejected"], 0.0)
+        figures = dict.fromkeys(["n", "told", "held", "tests", "rejected"], 0.0)
         for _ in range(runs):
-            figures["runs"] += 1
+            figures["n"] += 1
             if self.name not in TESTS:
                 frame = self._result(self.counts, random).frame
                 low, high = (frame[name].to_numpy(dtype=float)[seen] for name in ("low", "high"))
@@ -251,8 +251,8 @@ def page(figures: pd.DataFrame, command: str) -> str:
     for name, epsilon in ((name, epsilon) for name in dict.fromkeys(figures["statistic"]) for epsilon in EPSILONS):
         own = figures[(figures["statistic"] == name) & (figures["epsilon"] == epsilon)]
         texts = [_shares(own, *pair) for pair in (("held", "told"), ("rejected", "tests"))]
-        lines.append([name, f"{epsilon:g}", f"{own['told'].sum() / own['runs'].sum():.2f}", *texts])
-    total, tables = int(figures["runs"].min()), ", ".join(dict.fromkeys(figures["table"]))
+        lines.append([name, f"{epsilon:g}", f"{own['told'].sum() / own['n'].sum():.2f}", *texts])
+    total, tables = int(figures["n"].min()), ", ".join(dict.fromkeys(figures["table"]))
     return f"""# Statistics: coverage and level
 
 `{command}` ({", ".join(sorted(set(figures["commit"])))}, {figures["date"].max()}).
@@ -272,7 +272,7 @@ def _shares(own: pd.DataFrame, part: str, of: str) -> str:
     """Returns a share over all tables, with the least and the greatest of a table."""
     if not own[of].sum():
         return "-"
-    most = own[own[of] >= own["runs"] / 5]
+    most = own[own[of] >= own["n"] / 5]
     shares = most[part] / most[of]
     return f"{own[part].sum() / own[of].sum():.3f}" + (
         f" ({shares.min():.3f} to {shares.max():.3f})" if len(most) else ""
@@ -296,14 +296,14 @@ def main() -> None:
         for cell in todo:
             key, new = (cell.table, cell.name, cell.epsilon), {"commit": commit, "date": time.strftime("%Y-%m-%d")}
             old = kept.get(key, {})
-            if time.monotonic() > end or (old.get("commit") == commit and old["runs"] > start):
+            if time.monotonic() > end or (old.get("commit") == commit and old["n"] > start):
                 continue
             before = old if start and old.get("commit") == commit else {}
             measured = {name: before.get(name, 0) + value for name, value in cell.measure(25, start).items()}
             kept[key] = (
                 dict(zip(KEYS, key, strict=True)) | {name: round(value, 4) for name, value in measured.items()} | new
             )
-        figures = pd.DataFrame(kept.values())
+        figures = pd.DataFrame(kept.values()).astype({"n": int})
         figures.to_csv(path, index=False, lineterminator="\n")
         text = page(figures, f"PINQ_DATA=... python -m benchmarks.accuracy.coverage --minutes {given.minutes:g}")
         path.with_name("README.md").write_text(text, encoding="utf-8")

@@ -107,6 +107,7 @@ def test_a_table_a_model_and_the_end_of_the_budget(
     browser.push("Add to the plan")
     browser.sees("It is in the plan, with 1 in all.")
     browser.push("Tables")
+    browser.sees("rows by sex and income")  # the page before has a field of this name too
     browser.fill("Epsilon", "0.05")
     browser.push("Add to the plan")
     browser.sees("It is in the plan, with 2 in all.")
