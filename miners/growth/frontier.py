@@ -289,7 +289,7 @@ def in_pieces(ask: Callable[[Any, Any], list[Any]], parts: Any, own: Sequence[An
         if len(parts) == 1:
             raise
         halves = (slice(len(parts) // 2), slice(len(parts) // 2, None))
-        shared = not isinstance(own[0], (list, tuple))
+        shared = not all(isinstance(entry, (list, tuple)) for entry in own)
         return [answer for side in halves for answer in in_pieces(ask, parts[side], own if shared else own[side])]
 
 
