@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check lint types docs site release image assurance clean
+.PHONY: help setup demo test test-long check lint types docs site release image assurance clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -29,9 +29,14 @@ PYTEST := PYTHONDONTWRITEBYTECODE= PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(BIN)/pytho
 
 # A part of the time is waiting (disks, servers that start and stop), so one process more than there are cores.
 # In a fresh clone each of them would compile all modules.
-test: $(READY) ## all tests, side by side on all cores; each file's tests stay in one process
+# TESTS="tests/privacy": all tests of a folder or file, long ones too.
+SELECT ?= $(if $(TESTS),,-m 'not long')
+test: $(READY) ## all tests but long ones, side by side on all cores; each file's tests stay in one process
 	@$(BIN)/python -m compileall -q -j 0 -x '/test_' pinq miners pinq_secure pinq_workbench pinq_demo benchmarks examples tests
-	$(PYTEST) -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder $(TESTS)
+	$(PYTEST) -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder $(SELECT) $(TESTS)
+
+test-long: $(READY) ## the tests of more than a second (tests/long.txt), some ten minutes
+	$(MAKE) test SELECT='-m long'
 
 $(VENV)/.dev: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
@@ -55,7 +60,7 @@ lint: $(VENV)/.dev ## style and import directions
 types: $(VENV)/.dev ## static types
 	$(BIN)/mypy
 
-check: lint types test ## all that must hold before a commit lands
+check: lint types test test-long ## all that must hold before a commit lands
 
 $(VENV)/.release: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs,release]'

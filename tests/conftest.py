@@ -54,11 +54,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", f"ignore::{kind}")
 
 
+LONG = Path(__file__).with_name("long.txt").read_text(encoding="utf-8").splitlines()
+LONG_FILES = {test.partition("::")[0]: -place for place, test in enumerate(reversed(LONG))}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests of ``long.txt``, or of a file that is named there, are marked."""
+    if item.nodeid in LONG or item.nodeid.partition("::")[0] in LONG:
+        item.add_marker("long")
+
+
 @pytest.hookimpl(trylast=True)  # after the order was drawn
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files come first, so that no core waits for one at the end."""
-    long = {item.path for item in items if "slow" in item.keywords}
-    items.sort(key=lambda item: item.path not in long)  # a file's tests stay together, with what they share
+    """Long files come first, so that no core waits for one at the end; a file's tests stay together."""
+    items.sort(key=lambda item: LONG_FILES.get(item.nodeid.partition("::")[0], 1))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -36,8 +36,6 @@ from pinq.public.schema import Numeric, Schema
 from tests.support.oracles.tabulation import encode as encode_by_rows, members, tabulate
 from tests.support.tables.engines import ENGINES, HOSTILE, TEXTS, WHOLE, Lookups, Opener, every_engine, examples, worlds
 
-pytestmark = pytest.mark.slow
-
 
 def spec_of(draw: Any, name: str, column: Any) -> Any:
     if isinstance(column, Numeric):

@@ -23,8 +23,6 @@ from pinq.policy.policy import Policy
 from pinq.public.schema import Categorical, Numeric
 from tests.support.tables.engines import WHOLE, Opener, every_engine, examples, worlds
 
-pytestmark = pytest.mark.slow
-
 
 @every_engine
 @given(worlds())

@@ -23,7 +23,7 @@ from tests.support.house.assurance import ASSURANCE
 from tests.support.requests.catalogue import MINERS, Form
 from tests.support.requests.handles import simulated
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::miners.FitWarning")]
+pytestmark = pytest.mark.filterwarnings("ignore::miners.FitWarning")
 
 NODES = 128  # that a request may name; what is scarce decides, and 65,536 of them take minutes
 TARGETS = {"classes": "y", "means": "z", "distances": "y", "components": "y", "rows": "y"}

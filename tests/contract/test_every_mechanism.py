@@ -23,8 +23,6 @@ from pinq.curator.mechanisms import choose_each, choose_weighted, laplace
 from pinq.provider.testing import epsilon_lower_bound
 from tests.support.laws.laws import ALMOST_NEVER, WEAK, flip_law, interval_of, law_is, noise_law, weighted, weighted_law
 
-pytestmark = pytest.mark.slow
-
 
 @dataclass(frozen=True)
 class Mechanism:

@@ -39,8 +39,6 @@ from tests.support.requests.catalogue import FORMS, MINERS, Form
 from tests.support.requests.handles import ledger_of, simulated
 from tests.support.tables.mixed_schema import SCHEMA
 
-pytestmark = pytest.mark.slow
-
 TARGETS = {"classes": "income", "means": "wage", "distances": "job", "components": "income", "rows": "income"}
 # Their published forms keep back what leaves that came early were not asked.
 MAY_KEEP_BACK = {"SuLQID3", "DiffPID3", "DiffPC45"}

@@ -19,8 +19,6 @@ from tests.support.requests.catalogue import FORMS, Form
 from tests.support.requests.handles import encoded_rows, engine_of, simulated
 from tests.support.tables.mixed_schema import SCHEMA
 
-pytestmark = pytest.mark.slow
-
 TARGETS = {"classes": "income", "means": "wage", "distances": "job", "components": "income", "rows": "income"}
 FRONTS: dict[str, Callable[[Any], Any]] = {
     "correlation": lambda h: str(tables.correlation(h, ["age", "wage"], epsilon=0.5)),

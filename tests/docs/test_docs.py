@@ -40,8 +40,6 @@ from pinq_secure.session.party import run_simulation
 from tests.support.house.checkout import ROOT
 from tests.support.processes.scripts import run_script
 
-pytestmark = pytest.mark.slow
-
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REFERENCE = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
 

@@ -15,8 +15,6 @@ import pinq
 import pinq_secure
 from tests.support.house.checkout import ROOT
 
-pytestmark = pytest.mark.slow
-
 FITTED_BY_OTHERS = {"FitWarning", "Forest", "Tree", "UndeclaredValueWarning"}
 MODULES = (pinq, miners, miners.tables, pinq_secure)
 # A server, a damaged ledger or other parties are needed to meet these.

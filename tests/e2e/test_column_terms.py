@@ -9,8 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pinq import NotAllowed, QueryError
 from pinq.ledger.events import FREE, Terms
 from tests.support.processes.servers import publish, serving, token_of
@@ -74,7 +72,6 @@ def test_terms_hold_in_process(granted: Callable[..., Any]) -> None:
     assert outcomes["forbidden"] > 200
 
 
-@pytest.mark.slow
 def test_terms_hold_over_the_wire(tmp_path: Path) -> None:
     """The same at a server, for an analyst for each column that may not be asked: never an internal error."""
     policy = publish(tmp_path)

@@ -95,7 +95,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return postgresql
 
 
-@pytest.mark.slow
 def test_killed_at_random_instants(url: str) -> None:
     """After each kill the chain verifies, what was seen was charged, and asking again by the same id gets the same answer and no charge."""
     chance = random.Random(SEED)

@@ -40,8 +40,6 @@ from tests.support.processes.forked_processes import run_pinq
 from tests.support.requests.fault_checks import kinds, spend, unspent
 from tests.support.requests.handles import engine_of, ledger_of
 
-pytestmark = pytest.mark.slow
-
 NOT_LOSSES = [
     math.nan,
     math.inf,

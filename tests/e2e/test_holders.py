@@ -20,8 +20,6 @@ from pinq.public.epsilon import ZERO, Epsilon
 from tests.support.processes.forked_processes import PinqProcess, run_pinq
 from tests.support.processes.servers import Certificate, Server, people, publish, serving, token_of
 
-pytestmark = pytest.mark.slow
-
 COORDINATOR = """
 import sys, time, pinq
 from miners import FederatedTopDown, Federation

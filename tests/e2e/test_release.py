@@ -67,7 +67,6 @@ def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_the_dry_run_leaves_checksums_of_all_artefacts(artefacts: Path) -> None:
     lines = (artefacts / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
     sums = {name: checksum for checksum, name in map(str.split, lines)}
@@ -77,7 +76,6 @@ def test_the_dry_run_leaves_checksums_of_all_artefacts(artefacts: Path) -> None:
         assert hashlib.sha256((artefacts / name).read_bytes()).hexdigest() == checksum
 
 
-@pytest.mark.slow
 def test_the_demo_runs_from_the_wheel_in_an_empty_environment(artefacts: Path, tmp_path: Path) -> None:
     """The distribution's own name is a command, as `uvx` and `pipx run` want it. What is missing is named before work."""
     (wheel,) = artefacts.glob("*.whl")
@@ -94,7 +92,6 @@ def test_the_demo_runs_from_the_wheel_in_an_empty_environment(artefacts: Path, t
     assert (done.returncode, "pip install 'pinq-miners[demo] @ file://" in done.stderr) == (1, True)
 
 
-@pytest.mark.slow
 def test_another_project_of_the_import_name_is_named(artefacts: Path, tmp_path: Path) -> None:
     """Its files lie in our folder: if ours came last, all works and a warning says so; else nothing works but the reason."""
     (wheel,) = artefacts.glob("*.whl")

@@ -19,8 +19,6 @@ from tests.e2e.test_secure_resume import PAYING, ended, learned, spent
 from tests.support.house.assurance import ASSURANCE, note, thorough
 from tests.support.processes.secure_parties import Consortium
 
-pytestmark = pytest.mark.slow
-
 SESSIONS = 50 if ASSURANCE else 1
 TIMEOUT = 3  # seconds, of the session
 ATTEMPTS = 12

@@ -16,8 +16,6 @@ from tests.support.house.assurance import thorough
 from tests.support.processes.forked_processes import PinqProcess
 from tests.support.processes.secure_parties import NAMES, Consortium
 
-pytestmark = pytest.mark.slow
-
 PAYING = ("--analyst", "consortium")
 # The command, but its ledger's step kills it in a certain round: before the step, or after it.
 KILLED = """

@@ -22,8 +22,6 @@ from pinq_secure.provider import join
 from tests.support.oracles.id3 import plain_id3, to_tree
 from tests.support.processes.secure_parties import NAMES, Consortium
 
-pytestmark = pytest.mark.slow
-
 # The command, but killed at a certain point: a signal from here could come too late.
 DIES = """
 import os, signal, typer

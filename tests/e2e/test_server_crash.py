@@ -36,7 +36,6 @@ def ledger_of(request: pytest.FixtureRequest) -> str | None:
     return None if request.param == "sqlite" else request.getfixturevalue("postgresql")
 
 
-@pytest.mark.slow
 def test_killed_again_and_again_while_clients_ask(ledger_of: str | None, tmp_path: Path) -> None:
     """Clients never see the kills: each question gets an answer, one charge and one answer in the log, and asking again by its id gets the same bytes."""
     policy, port, chance = publish(tmp_path, ledger=ledger_of), free_port(), random.Random(SEED)

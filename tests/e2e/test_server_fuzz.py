@@ -218,7 +218,6 @@ def variants(body: bytes, chance: random.Random) -> Iterator[bytes]:
         )
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @given(request=REQUEST, chance=st.randoms(use_true_random=False))
 @FAST

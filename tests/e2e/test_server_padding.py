@@ -51,7 +51,6 @@ def outcomes(client: httpx.Client) -> list[str]:
     return [line["outcome"] for line in client.get("/v1/people/history").json()["lines"]]
 
 
-@pytest.mark.slow
 def test_nothing_is_told_beside_a_running_question(tmp_path: Path) -> None:
     """While a question is worked on, history, budget and previews of its token wait: however long it takes, they then say how it ended."""
     policy = publish(tmp_path, padding=f"{BUCKET:g}s")
@@ -91,7 +90,6 @@ def test_nothing_is_told_beside_a_running_question(tmp_path: Path) -> None:
         assert outcomes(client) == ["answered"] * (attempt + 1)
 
 
-@pytest.mark.slow
 def test_another_server_tells_no_more(tmp_path: Path) -> None:
     """Two servers of one ledger: the second one's history shows the first one's answer from the end of its bucket only."""
     policy = publish(tmp_path, padding=f"{PATIENT:g}s")

@@ -22,8 +22,6 @@ from tests.support.house.assurance import ASSURANCE, note
 from tests.support.processes.postgresql import HERE, SKIPPED, kind_of
 from tests.support.processes.servers import Server, people, publish, serving, token_of
 
-pytestmark = pytest.mark.slow
-
 SERVERS, CLIENTS = (8, 32) if ASSURANCE else (4, 32)
 ANSWERS = 2000 if ASSURANCE else 160
 

@@ -102,7 +102,6 @@ def mined_by_another_user(
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow
 def test_mining_through_the_wall(base: Path, tmp_path: Path, open_folder: Path) -> None:
     """An analyst's process with the base wheel alone, of another user where we may start one, mines over TLS; it reads no file of the provider's,
     and what it finds equals what the handle in process finds: the very tree where noise is next to none, choices of the same law where it is not."""
@@ -173,7 +172,6 @@ for attempt in (
 """
 
 
-@pytest.mark.slow
 def test_an_analysts_install_is_small_and_says_what_more_takes(base: Path, tmp_path: Path) -> None:
     """Miners load, plan, are read and predict; what an extra brings names its line; all takes less than 250 MB."""
     columns: dict[str, pinq.Categorical | pinq.Numeric] = {
@@ -190,7 +188,6 @@ def test_an_analysts_install_is_small_and_says_what_more_takes(base: Path, tmp_p
     assert kilobytes < LARGEST * 1024, f"{kilobytes / 1024:.0f} MB"
 
 
-@pytest.mark.slow
 def test_the_wheel_works_in_a_fresh_environment(
     base: Path, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +208,6 @@ def test_the_wheel_works_in_a_fresh_environment(
     assert len(list((python.parents[1] / "lib").rglob("site-packages/miners/py.typed"))) == 1
 
 
-@pytest.mark.slow
 def test_the_wheel_brings_the_workbench_and_its_style(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {"pinq_workbench/run.py", "pinq_workbench/style.css"} <= set(names)

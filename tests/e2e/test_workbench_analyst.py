@@ -19,7 +19,7 @@ from tests.support.processes.forked_processes import run_pinq
 from tests.support.processes.servers import Server, publish, serving, token_of
 from tests.support.processes.workbenches import Bench, bench, look_at, needs_browser
 
-pytestmark = [pytest.mark.slow, needs_browser]
+pytestmark = needs_browser
 
 
 @pytest.fixture(scope="module")

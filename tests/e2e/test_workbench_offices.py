@@ -20,7 +20,7 @@ from tests.support.house.checkout import ROOT
 from tests.support.processes.browser import Browser, browsing
 from tests.support.processes.workbenches import bench, needs_browser
 
-pytestmark = [pytest.mark.slow, needs_browser]
+pytestmark = needs_browser
 
 TALL, CLICKS = 2000, 25  # pixels of a step, and clicks from a file to a policy that is ready
 CONFIRM = "([...document.querySelectorAll('button')].find((one) => /^Confirm/.test(one.innerText)) || {}).innerText"

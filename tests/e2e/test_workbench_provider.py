@@ -24,7 +24,7 @@ from tests.support.processes.ports import free_port
 from tests.support.processes.servers import token_of
 from tests.support.processes.workbenches import Bench, bench, faults_for_some, look_at, needs_browser
 
-pytestmark = [pytest.mark.slow, needs_browser]
+pytestmark = needs_browser
 
 
 HOSTILE = "<img src=x onerror=window.hacked=1>"

@@ -48,8 +48,6 @@ from miners.tuning.suggestion import dummy_rows
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.support.processes.idle_experiment import Pause
 
-pytestmark = pytest.mark.slow
-
 CELL = Cell("fig3", "Max", 100.0, 0, "accuracy", 0.5)
 
 

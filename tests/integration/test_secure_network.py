@@ -25,7 +25,6 @@ from pinq_secure.session.party import _Run, run_party, run_simulation
 from pinq_secure.session.session import Session
 from tests.support.processes.secure_parties import NAMES, Consortium, certify, patients, session_of
 
-pytestmark = pytest.mark.slow
 NOTHING = Holding(np.zeros((4, 0), dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 

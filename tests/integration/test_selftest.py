@@ -38,8 +38,6 @@ from tests.support.house.assurance import ASSURANCE, thorough
 from tests.support.house.checkout import ROOT
 from tests.support.processes.servers import publish as publish_people, token_of
 
-pytestmark = pytest.mark.slow
-
 DRAWS = 3_000
 FEW = 300  # of which one that fails on one table alone has a bound of 2.3
 CLAIMS, NOT_ASKED = claims_of(MADE_UP)

@@ -24,8 +24,6 @@ from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Adjacency, Schema
 from tests.support.requests.handles import simulated
 
-pytestmark = pytest.mark.slow
-
 ALMOST_NEVER = 1e-7
 WEAK = Fraction(7, 10)
 

@@ -24,8 +24,6 @@ from pinq.policy.policy import Policy
 from pinq.provider.testing import epsilon_lower_bound
 from tests.support.laws.laws import ALMOST_NEVER, PARTS, WEAK, flip_law, law_is
 
-pytestmark = pytest.mark.slow
-
 
 def holds_and_would_fail(
     mechanism: Any, table: Any, neighbour: Any, *, epsilon: float, runs: int, weaken: Callable[[], None]

@@ -25,8 +25,6 @@ from pinq.public.epsilon import NANO, Epsilon
 from pinq.public.schema import Schema
 from tests.support.oracles.tabulation import cost, disjoint
 
-pytestmark = pytest.mark.slow
-
 SCHEMA = Schema(
     max_rows=1000,
     columns={

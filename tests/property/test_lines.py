@@ -26,8 +26,6 @@ from pinq.policy.dialect import Dialect
 from pinq.policy.policy import Policy
 from tests.support.requests.handles import encoded_rows
 
-pytestmark = pytest.mark.slow
-
 EXPLORE = bool(os.environ.get("PINQ_EXPLORE"))
 BOM = b"\xef\xbb\xbf"
 # Pieces that mean something to one reader or another, in the declared dialect or not.

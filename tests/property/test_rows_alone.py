@@ -32,8 +32,6 @@ from tests.support.requests.handles import encoded_rows
 from tests.support.tables.spark import ON_SPARK, open_on_spark
 from tests.support.tables.workbooks import CELLS, HEADER, book
 
-pytestmark = pytest.mark.slow
-
 Read = Callable[[Sequence[Any]], Counter[Any]]
 
 FAR = timezone(timedelta(hours=-14))

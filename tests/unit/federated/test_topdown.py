@@ -22,9 +22,6 @@ from tests.support.oracles.topdown import plain_topdown
 from tests.support.requests.data_holders import SCHEMA, STRATEGIES, federation, rows
 from tests.support.requests.handles import simulated
 
-pytestmark = pytest.mark.slow
-
-
 # What it learns
 
 

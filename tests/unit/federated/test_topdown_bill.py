@@ -21,8 +21,6 @@ from pinq.public.schema import Categorical, Numeric, Schema
 from tests.support.requests.data_holders import SCHEMA, STRATEGIES, Interrupted, Noted, federation, rows
 from tests.support.requests.handles import simulated
 
-pytestmark = pytest.mark.slow
-
 EXPLORE = bool(os.environ.get("PINQ_EXPLORE"))
 
 # What it spends

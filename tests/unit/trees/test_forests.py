@@ -28,8 +28,6 @@ from tests.support.laws.fixed_noise import COINS
 from tests.support.requests.handles import simulated
 from tests.support.tables.mixed_schema import SCHEMA
 
-pytestmark = pytest.mark.slow
-
 SURE = 10**5
 FORMS: dict[str, tuple[Any, dict[str, Any]]] = {
     "tree": (DiPriMeTreeClassifier, {}),

@@ -17,8 +17,6 @@ from pinq.provider.dummy_rows import dummy_rows
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.support.requests.handles import simulated
 
-pytestmark = pytest.mark.slow
-
 SCHEMA = Schema(
     columns={
         "age": Numeric(lower=17, upper=90, integer=True, cuts=(25, 35, 45, 60)),
