@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.assurance.planted_faults import COPIED, FAULTS, Fault
+from tests.assurance.faults import FAULTS, Fault
+from tests.assurance.planted_faults import COPIED
 from tests.support.house.checkout import ROOT
 
 TESTS = {file: file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -22,13 +23,14 @@ import pinq
 from pinq.errors import PolicyError
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Cross, Partition, Values, bind
-from pinq.ledger.composition import Costs, Demand
+from pinq.ledger.composition import ROOT, Costs, Demand
 from pinq.ledger.events import here
 from pinq.provider.grants import grant
 from pinq.provider.versions import correct
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from tests.support.laws.exact_releases import Call, scripted
+from tests.support.oracles.tabulation import cost
 
 WARDS, CODES = ("n", "s", "w"), ("c0", "c1", "c2")
 SCHEMA = Schema(
@@ -67,7 +69,7 @@ def asked(draw: random.Random) -> PartSet:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_life_among_tables_versions_and_cohorts_meets_more_than_is_spent(seed: int) -> None:
-    """A hundred people, three tables, their versions and their cohorts': nobody meets more, whatever rows they have."""
+    """A hundred people, three tables, their versions and their cohorts': nobody meets more, and what is spent is the rule's."""
     draw = random.Random(seed)
     places, number = dict[int, str](), 1
     for table in map(str, range(TABLES)):
@@ -76,10 +78,12 @@ def test_no_life_among_tables_versions_and_cohorts_meets_more_than_is_spent(seed
             cohort = f" {draw.choice(['by', 'by', 'since'])} {draw.choice(CODES)}"
             places[number] = table + draw.choice(["", cohort])
     costs, met = Costs(), {(version, cell): 0 for version in (1, *places) for cell in CELLS}
+    requests: dict[int, list[tuple[PartSet, int]]] = {version: [] for version in (1, *places)}
     for _ in range(60):
         parts, version, epsilon = asked(draw), draw.choice([1, *places]), draw.randint(1, 9)
         price = costs.price(Demand.of(parts), Epsilon(epsilon), version, places)
         assert costs.charge(Demand.of(parts), Epsilon(epsilon), version, places) == price
+        requests[version].append((parts, epsilon))
         for cell in CELLS:
             met[version, cell] += epsilon * sum(inside(cell, part.steps()) for part in parts)
     families = sorted({" ".join(place.split(" ")[:2]) for place in places.values() if " " in place})
@@ -89,6 +93,11 @@ def test_no_life_among_tables_versions_and_cohorts_meets_more_than_is_spent(seed
         assert sum(met[version, draw.choice(CELLS)] for version in own) <= costs.spent.nano
     for place in set(places.values()):
         assert costs.of_cohort(place, places) <= costs.spent
+    below = {family: Counter[str]() for family in families}
+    for version, asked_of in requests.items():
+        family, _, cohort = places.get(version, "").rpartition(" ")
+        below.setdefault(family, Counter())[cohort] += cost(asked_of)
+    assert costs.spent.nano == sum(below.pop("").values()) + sum(max(each.values()) for each in below.values())
 
 
 def met_of(places: dict[int, str]) -> list[int]:
@@ -110,6 +119,19 @@ def test_the_maximum_is_over_cohorts_and_the_sum_over_all_else() -> None:
         costs.charge(whole, Epsilon(epsilon), version, places)
     assert costs.spent == Epsilon(5 + 7 + 2)
     assert [costs.of_cohort(place, places) for place in (" by c0", " by c1")] == [Epsilon(14), Epsilon(13)]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_request_is_a_cohorts_only_where_all_its_parts_lie_in_it(seed: int) -> None:
+    """The one first step that all its parts share, and the whole table where there is none."""
+    draw = random.Random(seed)
+    shared = set[bool]()
+    for _ in range(200):
+        parts = asked(draw)
+        keys = {Part(Part(), *part.steps()[0]).key if part.steps() else ROOT for part in parts}
+        shared.add(len(keys) == 1)
+        assert Demand.of(parts).top == (keys.pop() if len(keys) == 1 else ROOT)
+    assert shared == {True, False}
 
 
 # Stories with a person and without
@@ -160,8 +182,8 @@ def lived(folder: Path, seed: int, home: int, *, victim: bool) -> Life:
 
 
 def _ask(policy: pinq.Policy, draw: random.Random) -> list[object]:
-    """One question: to a closed cohort, a part of it, an open one, all of them, or another table."""
-    table, kind = draw.choice([("patients", kind) for kind in range(5)] + [("visits", 4)])
+    """One question: to a closed cohort, a part of it, an open one, all or two of them, or another table."""
+    table, kind = draw.choice([("patients", kind) for kind in range(6)] + [("visits", 4)])
     code, ward, epsilon = draw.randrange(3), draw.randrange(3), Fraction(draw.randint(1, 2), 4)
     with pinq.open(policy, analyst="ana", table=table) as handle:
         by_cohort = handle if table == "visits" else handle.partition(pinq.Values("cohort"))
@@ -170,6 +192,8 @@ def _ask(policy: pinq.Policy, draw: random.Random) -> list[object]:
             parts = handle.cohort(CODES[code])
         elif kind in (0, 1, 2):
             parts = by_cohort[CODES[code]]
+        elif kind == 5:
+            parts = by_cohort[[code, (code + 1) % 3]]
         if kind == 1:
             parts = parts.partition(pinq.Values("ward"))[[ward]]
         price = parts.preview("noisy_count", epsilon=epsilon).cost

@@ -13,6 +13,7 @@ import pytest
 import pinq
 from miners.federated.federation import Federation
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, PolicyError, QueryError
+from pinq.language.queries import Request
 from pinq.ledger.events import Begun
 from pinq.policy.policy import Policy
 from pinq.provider.check import check, examples
@@ -86,13 +87,24 @@ def test_costs_of_two_tables_add_and_those_of_two_parts_of_one_do_not(clinic: Pa
     assert "replaced" not in str(refused.value)
 
 
-def test_an_answer_of_one_table_is_none_of_another(clinic: Path) -> None:
+def test_an_answer_of_one_table_is_none_of_another(tmp_path: Path) -> None:
     """Neither is a paid question found again, nor an id, though schemas and questions are equal."""
+    alike = CLINIC.replace("{column: pid, max_rows: 3}", "{column: person, max_rows: 1}")
+    clinic = tmp_path / "clinic.yaml"
+    clinic.write_text(alike.replace("max_rows: 1000", "max_rows: 100"))
+    for table in ("patients", "visits"):
+        (tmp_path / f"{table}.csv").write_text("person,sex\n1,m\n")
+    grant(clinic, "ana", 3)
     asked(clinic, "visits", 0, reuse=True)
     asked(clinic, "visits", 0, reuse=True)
     assert spent(clinic) == 1
     asked(clinic, "patients", 0, reuse=True)
     assert spent(clinic) == 2
+    request = Request(id="once", verb="noisy_count", epsilon="0.1")
+    with pinq.open(clinic, analyst="ana", table="visits") as visits:
+        visits._session.ask(request)
+    with pinq.open(clinic, analyst="ana", table="patients") as patients, pytest.raises(QueryError, match="once"):
+        patients._session.ask(request)
 
 
 def test_noise_is_scaled_by_the_rows_that_each_table_keeps_of_a_person(clinic: Path) -> None:
