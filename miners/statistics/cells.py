@@ -217,18 +217,28 @@ class Cells:
             columns.append(np.ravel(statistic(moved)).imag / STEP)
         return np.stack(columns, axis=1)
 
-    def covariance(self, jacobian: np.ndarray) -> np.ndarray:
-        """Returns the covariance of statistics: of drawing rows, and of the noise."""
+    def drawn(self, jacobian: np.ndarray) -> np.ndarray:
+        """Returns the covariance of statistics by the drawing of rows."""
         counts = self.counts.reshape(-1)
         mean = jacobian @ counts
-        rows = (jacobian * counts) @ jacobian.T - np.outer(mean, mean) / max(self.n, 1.0)
-        return np.asarray(rows + self.noise * jacobian @ jacobian.T)
+        return np.asarray((jacobian * counts) @ jacobian.T - np.outer(mean, mean) / max(self.n, 1.0))
+
+    def moved(self, jacobian: np.ndarray) -> np.ndarray:
+        """Returns the covariance of statistics by the noise that is left in counts moved to at least 0.
+
+        A count of 0 keeps no noise of its own: it moves the counts above 0 alike, for the total stays.
+        """
+        free = self.counts.reshape(-1) > 0
+        kept = jacobian * free + np.outer(jacobian @ free, ~free) / max(int(free.sum()), 1)
+        return np.asarray(self.noise * kept @ kept.T)
 
     def estimate(self, statistic: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the numbers of a statistic and their standard deviations."""
         with np.errstate(all="ignore"):
             values = np.ravel(statistic(self.counts)).astype(np.float64)
-            variances = np.diag(self.covariance(self.jacobian(statistic)))
+            jacobian = self.jacobian(statistic)
+            # All of the noise, for counts near 0 have a bias beside it that no derivative shows.
+            variances = np.diag(self.drawn(jacobian) + self.noise * jacobian @ jacobian.T)
         return values, np.sqrt(np.maximum(variances, 0))
 
     def redrawn(self, null: np.ndarray) -> Iterator[np.ndarray]:

@@ -4,8 +4,9 @@
 The hazard is constant within an interval and the same multiple of the reference's in all intervals.
 Of an interval with D events and the times at risk T_g, group g has the share
 p_g = T_g r_g / sum T_h r_h of the events, with the ratios r; the likelihood's equations say that
-events and shares agree. The rows' covariance of log r is the inverse of their information; the
-noise in the counts adds its own, by the derivative of the equations.
+events and shares agree. The covariance of log r follows from the derivative of the equations: that
+of drawing rows (the robust one of Lin and Wei, which holds in long intervals and where hazards are
+not proportional), and that of the noise.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Hazards:
             if np.abs(step).max() < 1e-12:
                 break
         moved = back @ cells.jacobian(lambda counts: self.score(counts, effects))
-        return effects[1:], back + cells.noise * moved @ moved.T
+        return effects[1:], cells.drawn(moved) + cells.moved(moved)
 
     def result(self, cells: Cells) -> Result:
         """Makes the ratios, their intervals and the test of all of them."""
