@@ -91,6 +91,12 @@ def bare(ax: Axes) -> None:
     ax.spines[:].set_visible(False)
 
 
+def titled(ax: Axes, title: str) -> None:
+    """Writes the title above a picture, and takes the lines above and on the right away."""
+    ax.set_title(title, fontsize=10, loc="left")
+    ax.spines[["top", "right"]].set_visible(False)
+
+
 def write_cells(ax: Axes, numbers: np.ndarray, written: Callable[[float], str], dark: np.ndarray) -> None:
     """Writes a number into each cell of a map, white where the cell is dark."""
     for (row, column), number in np.ndenumerate(numbers):

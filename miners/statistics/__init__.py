@@ -9,12 +9,10 @@ follow from its gradient.
 from miners.statistics.association import independence
 from miners.statistics.cells import Result
 from miners.statistics.clusters import kmeans
+from miners.statistics.effects import odds_ratio, rate_ratio, risk_difference, standardised
 from miners.statistics.groups import compare
-from miners.statistics.hazards import hazard_ratio
 from miners.statistics.life_tables import survival
-from miners.statistics.models import logistic, poisson
-from miners.statistics.rates import standardised
-from miners.statistics.ratios import odds_ratio, rate_ratio, risk_difference
+from miners.statistics.models import hazard_ratio, logistic, poisson
 
 __all__ = [
     "Result",

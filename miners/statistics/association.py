@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction
+from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction, require_parts
 from miners.statistics.laws import chi2_tail
 from miners.tables.columns import Column
-from miners.tables.table import Draft
+from miners.tables.table import NUMBERS, Draft
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.epsilon import EpsilonLike
@@ -85,72 +86,58 @@ def likelihood(table: np.ndarray) -> float:
     return float(2 * (table[seen] * np.log(table[seen] / expected(table)[seen])).sum())
 
 
-@dataclass(frozen=True)
-class Association:
-    """The arithmetic from counts to a result.
+def associated(axes: tuple[Axis, Axis], test: Test, cells: Cells) -> Result:
+    """Makes the measure of association of two columns, and the test."""
+    scores = [np.arange(size, dtype=np.float64) for size in cells.counts.shape]
+    score = Score.of(cells, *scores) if test == "trend" else Score.of(cells)
+    plain, statistic = pearson(cells.counts), score.statistic
+    measured = _correlation(cells, scores) if test == "trend" else _cramer(cells, plain, score)
+    if test == "log-likelihood" and plain > 0:
+        statistic *= likelihood(cells.counts) / plain  # G is about Pearson's statistic near independence
+    rows, columns = (pd.Index(axis.labels, name=axis.name, dtype=object) for axis in axes)
+    tables = {"observed": cells.counts, "expected_freq": expected(cells.counts)}
+    more = {name: pd.DataFrame(table, index=rows, columns=columns) for name, table in tables.items()}
+    measure = "correlation of ranks of parts" if test == "trend" else "Cramer's V"
+    named = " and ".join(axis.name for axis in axes)
+    frame = pd.DataFrame([[named, measure, *measured]], columns=["columns", "statistic", *NUMBERS])
+    tested: dict[str, Any] = {
+        "test": TESTS[test],
+        "statistic": statistic,
+        "df": score.df,
+        "pvalue": chi2_tail(statistic, score.df),
+    }
+    return cells.result(Result, frame, faint=cells.faint(cells.n / cells.counts.size), more=more, **tested)
 
-    Attributes:
-        axes: The two columns.
-        test: The test.
+
+def _cramer(cells: Cells, plain: float, score: Score) -> np.ndarray:
+    """Returns Cramer's V, without what noise adds to it on average, and its interval.
+
+    A statistic with the mean df + k and the variance 2 df + 4 k, as a noncentral chi-square
+    variable has, is solved for k at both ends.
     """
+    most = max(cells.n, 1.0) * (min(cells.counts.shape) - 1)
+    beside = np.maximum(expected(cells.counts), 1e-9)
+    shares = [1 - cells.counts.sum(axis=1 - axis) / max(cells.n, 1.0) for axis in (0, 1)]
+    added = cells.noise * float((np.outer(*shares) / beside).sum()) if cells.noise > 1e-9 else 0.0
+    size, df, z = score.statistic, score.df, cells.z
+    way = z * math.sqrt(4 * z**2 + max(4 * size - 2 * df, 0))
+    shrunk = plain / size if size > 0 else 0.0
+    low, high = (max(0.0, size - df + 2 * z**2 + side * way) * shrunk for side in (-1, 1))
+    value, low, high = (min(1.0, math.sqrt(max(0.0, part) / most)) for part in (plain - added, low, high))
+    return np.array([value, min(low, value), max(high, value)])
 
-    axes: tuple[Axis, Axis]
-    test: Test
 
-    def result(self, cells: Cells) -> Result:
-        """Makes the measure of association and the test."""
-        scores = [np.arange(len(axis.labels), dtype=np.float64) for axis in self.axes]
-        score = Score.of(cells, *scores) if self.test == "trend" else Score.of(cells)
-        plain, statistic = pearson(cells.counts), score.statistic
-        measured = self._correlation(cells, scores) if self.test == "trend" else self._cramer(cells, plain, score)
-        if self.test == "log-likelihood" and plain > 0:
-            statistic *= likelihood(cells.counts) / plain  # G is about Pearson's statistic near independence
-        names = [axis.name for axis in self.axes]
-        labels = [pd.Index(axis.labels, name=axis.name, dtype=object) for axis in self.axes]
-        more = {
-            name: pd.DataFrame(table, index=labels[0], columns=labels[1])
-            for name, table in (("observed", cells.counts), ("expected_freq", expected(cells.counts)))
-        }
-        measure = "correlation of ranks of parts" if self.test == "trend" else "Cramer's V"
-        frame = pd.DataFrame(
-            [[" and ".join(names), measure, *measured]], columns=["columns", "statistic", "value", "low", "high"]
-        )
-        pvalue = chi2_tail(statistic, score.df)
-        faint = cells.faint(cells.n / cells.counts.size)
-        test: dict[str, Any] = {"test": TESTS[self.test], "statistic": statistic, "df": score.df, "pvalue": pvalue}
-        return cells.result(Result, frame, faint=faint, more=more, **test)
+def _correlation(cells: Cells, scores: list[np.ndarray]) -> np.ndarray:
+    """Returns the correlation of the numbers of parts, with its interval."""
 
-    def _cramer(self, cells: Cells, plain: float, score: Score) -> tuple[float, float, float]:
-        """Returns Cramer's V, without what noise adds to it on average, and its interval.
+    def statistic(counts: np.ndarray) -> np.ndarray:
+        first, second = counts.sum(axis=1), counts.sum(axis=0)
+        n = counts.sum()
+        means = first @ scores[0] / n, second @ scores[1] / n
+        spreads = first @ scores[0] ** 2 / n - means[0] ** 2, second @ scores[1] ** 2 / n - means[1] ** 2
+        return np.arctanh((scores[0] @ counts @ scores[1] / n - means[0] * means[1]) / np.sqrt(spreads[0] * spreads[1]))
 
-        A statistic with the mean df + k and the variance 2 df + 4 k, as a noncentral chi-square
-        variable has, is solved for k at both ends.
-        """
-        most = max(cells.n, 1.0) * (min(cells.counts.shape) - 1)
-        beside = np.maximum(expected(cells.counts), 1e-9)
-        shares = [1 - cells.counts.sum(axis=1 - axis) / max(cells.n, 1.0) for axis in (0, 1)]
-        added = cells.noise * float((np.outer(*shares) / beside).sum()) if cells.noise > 1e-9 else 0.0
-        size, df, z = score.statistic, score.df, cells.z
-        way = z * math.sqrt(4 * z**2 + max(4 * size - 2 * df, 0))
-        shrunk = plain / size if size > 0 else 0.0
-        low, high = (max(0.0, size - df + 2 * z**2 + side * way) * shrunk for side in (-1, 1))
-        value, low, high = (min(1.0, math.sqrt(max(0.0, part) / most)) for part in (plain - added, low, high))
-        return value, min(low, value), max(high, value)
-
-    def _correlation(self, cells: Cells, scores: list[np.ndarray]) -> tuple[float, float, float]:
-        """Returns the correlation of the numbers of parts, with its interval."""
-
-        def statistic(counts: np.ndarray) -> np.ndarray:
-            first, second = counts.sum(axis=1), counts.sum(axis=0)
-            n = counts.sum()
-            means = first @ scores[0] / n, second @ scores[1] / n
-            spreads = first @ scores[0] ** 2 / n - means[0] ** 2, second @ scores[1] ** 2 / n - means[1] ** 2
-            return np.arctanh(
-                (scores[0] @ counts @ scores[1] / n - means[0] * means[1]) / np.sqrt(spreads[0] * spreads[1])
-            )
-
-        (value,), (deviation,) = cells.estimate(statistic)
-        return math.tanh(value), math.tanh(value - cells.z * deviation), math.tanh(value + cells.z * deviation)
+    return np.tanh(cells.interval(*cells.estimate(statistic))[:, 0])
 
 
 @StatisticFunction
@@ -194,7 +181,6 @@ def independence(
     if test not in TESTS:
         raise QueryError(f"is {test!r}", parameter="test", allowed=", ".join(map(repr, TESTS)))
     axes = (Axis.of(handle, a), Axis.of(handle, b))
-    if min(len(axis.labels) for axis in axes) < 2:
-        raise QueryError("a column with a single part is independent of all others.")
+    require_parts(*axes)
     title = f"{axes[0].name} and {axes[1].name}"
-    return Question(handle, epsilon, level, reuse).draft(title, axes, Association(axes, test).result)
+    return Question(handle, epsilon, level, reuse).draft(title, axes, partial(associated, axes, test))

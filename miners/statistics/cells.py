@@ -28,7 +28,7 @@ from miners.budget.plan import count_variance
 from miners.statistics.laws import normal_quantile
 from miners.tables.columns import Column, even_cuts, require_level, specs_of
 from miners.tables.counts import CountQuestion, nearest_nonnegative
-from miners.tables.table import Draft, Table, TableFunction
+from miners.tables.table import NUMBERS, Draft, Table, TableFunction
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Spec, Values
@@ -140,6 +140,14 @@ class Axis:
             labels = tuple(str(label) for label in labels)
         return cls(spec, tuple(label for label in labels if label is not None), edges, schema)
 
+    @classmethod
+    def numeric(cls, handle: PrivateQueryable, column: Column, bins: object, parameter: str) -> Axis:
+        """Reads a numeric column, or cuts of one; refuses any other as the named parameter."""
+        axis = cls.of(handle, column, bins)
+        if not len(axis.edges):
+            raise QueryError("must be a numeric column, or cuts of one", parameter=parameter)
+        return axis
+
     @property
     def name(self) -> str:
         """The name of the column."""
@@ -169,6 +177,17 @@ class Axis:
             raise QueryError(f"`{self.name}` has {len(self.labels)} parts; this needs two.", parameter=parameter)
         position = self.position(first, parameter)
         return position, 1 - position
+
+
+def require_parts(*axes: Axis) -> None:
+    """Refuses a column with a single part."""
+    if min(len(axis.labels) for axis in axes) < 2:
+        raise QueryError("a column with a single part has no effect, and nothing to compare.")
+
+
+def listed(groups: Sequence[str], statistic: str, numbers: np.ndarray) -> pd.DataFrame:
+    """Returns the frame of one statistic of groups; the numbers are values and both ends of their intervals."""
+    return pd.DataFrame({"groups": groups, "statistic": statistic} | dict(zip(NUMBERS, numbers, strict=True)))
 
 
 def _whole_cells(schema: Schema, column: str, bins: object) -> Cuts:
@@ -240,6 +259,10 @@ class Cells:
             # All of the noise, for counts near 0 have a bias beside it that no derivative shows.
             variances = np.diag(self.drawn(jacobian) + self.noise * jacobian @ jacobian.T)
         return values, np.sqrt(np.maximum(variances, 0))
+
+    def interval(self, value: Any, deviation: Any) -> np.ndarray:
+        """Returns numbers and the ends of their intervals, shape (3, numbers)."""
+        return np.stack([value, value - self.z * deviation, value + self.z * deviation])
 
     def redrawn(self, null: np.ndarray) -> Iterator[np.ndarray]:
         """Draws rows and noise anew, and moves the counts as the table's own were.

@@ -10,12 +10,13 @@ belong to the nearest centre; that another sample has other borders is not in th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pandas as pd
 
-from miners.fitted.theme import axes_of, colour
+from miners.fitted.theme import axes_of, colour, titled
 from miners.statistics.cells import FAINT, SEED, Axis, Cells, Question, Result, StatisticFunction
 from miners.tables.columns import Column, Columns
 from miners.tables.table import Draft
@@ -85,8 +86,7 @@ class Clusters(Result):
         ax.set_xlabel(names[0])
         ax.set_ylabel((names * 2)[1])
         ax.legend(fontsize=8, markerscale=0.6)
-        ax.set_title(self.title, fontsize=10, loc="left")
-        ax.spines[["top", "right"]].set_visible(False)
+        titled(ax, self.title)
         return ax
 
 
@@ -121,59 +121,47 @@ def _lloyd(
     return float(weights @ ((points - centres[nearest]) ** 2).sum(axis=1)), nearest
 
 
-@dataclass(frozen=True)
-class Grid:
-    """The cells of a grid, and what clusters of them are.
+def _clustered(axes: tuple[Axis, ...], clusters: int, cells: Cells) -> Result:
+    """Finds the clusters; the largest is the first."""
+    mesh = np.meshgrid(*(axis.middles for axis in axes), indexing="ij")
+    places = np.stack([each.reshape(-1) for each in mesh], axis=1)
+    reach = np.array([_reach(axis) for axis in axes])
+    weights, rng = cells.counts.reshape(-1), np.random.default_rng(SEED)
+    if not weights.sum():
+        weights = np.ones_like(weights)  # the noise has left nothing: no power is said below
+    spread, nearest = min(
+        (_lloyd(places / reach, weights, clusters, rng) for _ in range(STARTS)), key=lambda found: found[0]
+    )
+    whole, _ = _lloyd(places / reach, weights, 1, rng)
+    counts = cells.noisy.reshape(-1)  # of which sums have no bias
+    made = [_cluster(cells, places[nearest == own], counts[nearest == own]) for own in range(clusters)]
+    made.sort(key=lambda cluster: -cluster[0][0])
+    sizes = np.array([size for size, _ in made])
+    centres = np.array([numbers for _, numbers in made])  # by cluster, column and end of the interval
+    names = [axis.name for axis in axes]
+    frame = pd.DataFrame(
+        [(number, name, *centres[number, at]) for at, name in enumerate(names) for number in range(clusters)],
+        columns=["cluster", "column", "value", "low", "high"],
+    ).sort_values("cluster", kind="stable", ignore_index=True)
+    more = {
+        "centers": pd.DataFrame(centres[:, :, 0], columns=names),
+        "sizes": pd.DataFrame(sizes, columns=["value", "low", "high"]),
+    }
+    faint = not np.isfinite(centres).all()
+    share = 1 - spread / whole if whole else 1.0
+    explained = f"the centres explain {share:.0%} of the spread, each column divided by the distance of its bounds"
+    return cells.result(Clusters, frame, faint=faint, notes=[] if faint else [explained], more=more, axes=axes)
 
-    Attributes:
-        axes: The columns.
-        clusters: The number of clusters.
-    """
 
-    axes: tuple[Axis, ...]
-    clusters: int
-
-    def result(self, cells: Cells) -> Result:
-        """Finds the clusters; the largest is the first."""
-        mesh = np.meshgrid(*(axis.middles for axis in self.axes), indexing="ij")
-        places = np.stack([each.reshape(-1) for each in mesh], axis=1)
-        reach = np.array([_reach(axis) for axis in self.axes])
-        weights, rng = cells.counts.reshape(-1), np.random.default_rng(SEED)
-        if not weights.sum():
-            weights = np.ones_like(weights)  # the noise has left nothing: no power is said below
-        spread, nearest = min(
-            (_lloyd(places / reach, weights, self.clusters, rng) for _ in range(STARTS)), key=lambda found: found[0]
-        )
-        whole, _ = _lloyd(places / reach, weights, 1, rng)
-        counts = cells.noisy.reshape(-1)  # of which sums have no bias
-        made = [self._cluster(cells, places[nearest == own], counts[nearest == own]) for own in range(self.clusters)]
-        made.sort(key=lambda cluster: -cluster[0][0])
-        sizes = np.array([size for size, _ in made])
-        centres = np.array([numbers for _, numbers in made])  # by cluster, column and end of the interval
-        names = [axis.name for axis in self.axes]
-        frame = pd.DataFrame(
-            [(number, name, *centres[number, at]) for at, name in enumerate(names) for number in range(self.clusters)],
-            columns=["cluster", "column", "value", "low", "high"],
-        ).sort_values("cluster", kind="stable", ignore_index=True)
-        more = {
-            "centers": pd.DataFrame(centres[:, :, 0], columns=names),
-            "sizes": pd.DataFrame(sizes, columns=["value", "low", "high"]),
-        }
-        faint = not np.isfinite(centres).all()
-        share = 1 - spread / whole if whole else 1.0
-        explained = f"the centres explain {share:.0%} of the spread, each column divided by the distance of its bounds"
-        return cells.result(Clusters, frame, faint=faint, notes=[] if faint else [explained], more=more, axes=self.axes)
-
-    def _cluster(self, cells: Cells, places: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the size of a cluster and its centre, each with its interval; not a number in noise."""
-        size, noise = counts.sum(), cells.noise * len(counts)
-        deviation = np.sqrt(max(size * (1 - size / max(cells.n, size, 1.0)), 0) + noise)
-        told = size > FAINT * np.sqrt(noise)
-        centre = counts @ places / size if told else np.full(places.shape[1], np.nan)
-        moved = (places - centre) / (size if told else np.nan)
-        spread = np.sqrt((np.maximum(counts, 0) + cells.noise) @ moved**2)
-        ends = [value + cells.z * each * np.array([0, -1, 1]) for value, each in zip(centre, spread, strict=True)]
-        return size + cells.z * deviation * np.array([0, -1, 1]), np.array(ends)
+def _cluster(cells: Cells, places: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the size of a cluster and its centre, each with its interval; not a number in noise."""
+    size, noise = counts.sum(), cells.noise * len(counts)
+    deviation = np.sqrt(max(size * (1 - size / max(cells.n, size, 1.0)), 0) + noise)
+    told = size > FAINT * np.sqrt(noise)
+    centre = counts @ places / size if told else np.full(places.shape[1], np.nan)
+    moved = (places - centre) / (size if told else np.nan)
+    spread = np.sqrt((np.maximum(counts, 0) + cells.noise) @ moved**2)
+    return cells.interval(size, deviation), cells.interval(centre, spread).T
 
 
 @StatisticFunction
@@ -219,10 +207,8 @@ def kmeans(
     if not 1 <= len(named) <= MAX_COLUMNS:
         raise QueryError(f"names {len(named)} columns", parameter="columns", allowed=f"1 to {MAX_COLUMNS}")
     parts = bins if bins is not None else min(MAX_BINS, round(MAX_CELLS ** (1 / len(named))))
-    axes = tuple(Axis.of(handle, column, parts) for column in named)
-    if not all(len(axis.edges) for axis in axes):
-        raise QueryError("must be numeric columns, or cuts of them", parameter="columns")
+    axes = tuple(Axis.numeric(handle, column, parts, "columns") for column in named)
     cells = int(np.prod([len(axis.labels) for axis in axes]))
-    grid = Grid(axes, whole_number("n_clusters", n_clusters, 1, min(50, cells)))
+    finish = partial(_clustered, axes, whole_number("n_clusters", n_clusters, 1, min(50, cells)))
     title = f"{n_clusters} clusters of {', '.join(axis.name for axis in axes)}"
-    return Question(handle, epsilon, level, reuse).draft(title, axes, grid.result)
+    return Question(handle, epsilon, level, reuse).draft(title, axes, finish)

@@ -14,18 +14,17 @@ the interval to +- 1.36.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
 
-from miners.fitted.theme import axes_of
-from miners.statistics.association import Association, Score
-from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction
+from miners.statistics.association import Score, associated
+from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction, listed, require_parts
+from miners.statistics.effects import draw_intervals
 from miners.statistics.laws import Alternative, chi2_tail, f_tail, one_sided, student_quantile
-from miners.statistics.ratios import draw_intervals
 from miners.tables.columns import Column
 from miners.tables.table import Draft
 from pinq.analyst.queryable import PrivateQueryable
@@ -52,10 +51,7 @@ class Groups(Result):
             The axes.
         """
         shown = self.frame[self.frame["statistic"] == "mean"]
-        ax = axes_of("groups", ax, (6.4, 1.3 + 0.3 * len(shown)))
-        measure = f"mean, with its {100 * self.level:g} % interval"
-        draw_intervals(ax, shown, list(shown["groups"]), measure, self.title)
-        return ax
+        return draw_intervals(ax, shown, f"mean, with its {100 * self.level:g} % interval", self.title)
 
 
 @dataclass(frozen=True)
@@ -100,59 +96,33 @@ class Means:
         return between / (1 + 2 * (groups - 2) / (groups**2 - 1) * loose), groups - 1, below
 
     def ends(self, level: float) -> np.ndarray:
-        """Returns the interval of each mean, shape (groups, 2)."""
+        """Returns each mean and the ends of its interval, shape (3, groups)."""
         share = np.clip(self.sampled / np.maximum(self.variance, 1e-300), 1e-4, 1)
         half = [student_quantile(level, df) for df in (self.rows - 1) / share**2] * np.sqrt(self.variance)
-        return np.stack([self.mean - half, self.mean + half], axis=1)
+        return np.stack([self.mean, self.mean - half, self.mean + half])
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The arithmetic from counts to a result.
-
-    Attributes:
-        groups: The column of the groups.
-        column: The column that is compared.
-        test: The test.
-        alternative: The hypothesis of Welch's t.
-    """
-
-    groups: Axis
-    column: Axis
-    test: Test
-    alternative: Alternative
-
-    def result(self, cells: Cells) -> Result:
-        """Makes the means and the test."""
-        means = Means.of(cells, self.column.middles)
-        labels = [f"{self.groups.name}: {label}" for label in self.groups.labels]
-        rows: list[Sequence[object]] = [
-            (label, "mean", mean, *ends)
-            for label, mean, ends in zip(labels, means.mean, means.ends(cells.level), strict=True)
-        ]
-        statistic, df, below = means.welch()
-        name = "Welch's F"
-        pvalue = f_tail(statistic, df, below)
-        if len(labels) == 2:
-            first, second = self.groups.labels
-            difference = float(means.mean[0] - means.mean[1])
-            half = student_quantile(cells.level, below) * math.sqrt(float(means.variance.sum()))
-            one = (f"{self.groups.name}: {first} - {second}", "difference of means", difference)
-            rows.insert(0, (*one, difference - half, difference + half))
-            name, statistic, df = "Welch's t", math.copysign(math.sqrt(statistic), difference), below
-            pvalue = one_sided(pvalue, difference, self.alternative)
-        if self.test == "rank":
-            name, statistic, df = self._ranks(cells)
-            pvalue = chi2_tail(statistic, int(df))
-        frame = pd.DataFrame(rows, columns=["groups", "statistic", "value", "low", "high"])
-        faint = cells.faint(float(means.rows.min()) / math.sqrt(cells.counts.shape[1]))
-        return cells.result(Groups, frame, faint=faint, test=name, statistic=statistic, df=df, pvalue=pvalue)
-
-    def _ranks(self, cells: Cells) -> tuple[str, float, float]:
-        """Returns the test of Kruskal and Wallis; rows of one part are ties."""
+def _compared(groups: Axis, column: Axis, test: Test, alternative: Alternative, cells: Cells) -> Result:
+    """Makes the means of groups and the test."""
+    means = Means.of(cells, column.middles)
+    frame = listed([f"{groups.name}: {label}" for label in groups.labels], "mean", means.ends(cells.level))
+    (statistic, df, below), name = means.welch(), "Welch's F"
+    pvalue = f_tail(statistic, df, below)
+    if len(frame) == 2:
+        difference = float(means.mean[0] - means.mean[1])
+        half = student_quantile(cells.level, below) * math.sqrt(float(means.variance.sum()))
+        apart = np.array([[difference], [difference - half], [difference + half]])
+        pair = f"{groups.name}: {' - '.join(map(str, groups.labels))}"
+        frame = pd.concat([listed([pair], "difference of means", apart), frame], ignore_index=True)
+        name, statistic, df = "Welch's t", math.copysign(math.sqrt(statistic), difference), below
+        pvalue = one_sided(pvalue, difference, alternative)
+    if test == "rank":
         margin = cells.counts.sum(axis=0)
-        score = Score.of(cells, None, np.cumsum(margin) - margin / 2)
-        return "Kruskal-Wallis", score.statistic * (cells.n - 1) / max(cells.n, 1.0), score.df
+        score = Score.of(cells, None, np.cumsum(margin) - margin / 2)  # rows of one part are ties
+        name, statistic, df = "Kruskal-Wallis", score.statistic * (cells.n - 1) / max(cells.n, 1.0), score.df
+        pvalue = chi2_tail(statistic, score.df)
+    faint = cells.faint(float(means.rows.min()) / math.sqrt(cells.counts.shape[1]))
+    return cells.result(Groups, frame, faint=faint, test=name, statistic=statistic, df=df, pvalue=pvalue)
 
 
 @StatisticFunction
@@ -205,15 +175,12 @@ def compare(
     if test not in ("welch", "rank"):
         raise QueryError(f"is {test!r}", parameter="test", allowed="'welch', 'rank'")
     groups, compared = Axis.of(handle, by, 2), Axis.of(handle, column, bins)
-    if min(len(groups.labels), len(compared.labels)) < 2:
-        raise QueryError("a column with a single part has nothing to compare.")
+    require_parts(groups, compared)
     one_sided(1.0, 0.0, alternative)  # refuses another word before the charge
     if alternative != "two-sided" and (test != "welch" or len(groups.labels) != 2 or not len(compared.edges)):
         raise QueryError("is for the means of two groups", parameter="alternative", allowed="'two-sided'")
-    title = f"{compared.name} by {groups.name}"
+    axes = (groups, compared)
     finish = (
-        Comparison(groups, compared, test, alternative)
-        if len(compared.edges)
-        else Association((groups, compared), "pearson")
+        partial(_compared, *axes, test, alternative) if len(compared.edges) else partial(associated, axes, "pearson")
     )
-    return Question(handle, epsilon, level, reuse).draft(title, (groups, compared), finish.result)
+    return Question(handle, epsilon, level, reuse).draft(f"{compared.name} by {groups.name}", axes, finish)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from miners.fitted.theme import INK, axes_of, colour
+from miners.fitted.theme import INK, axes_of, colour, titled
 from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction
 from miners.statistics.laws import chi2_tail
 from miners.tables.columns import Column
-from miners.tables.table import Draft
+from miners.tables.table import NUMBERS, Draft
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.epsilon import EpsilonLike
@@ -59,8 +59,7 @@ class Curves(Result):
         ax.set_xlim(float(self.frame[time].min()), float(self.frame[time].max()))
         ax.set_xlabel(time)
         ax.set_ylabel("share, with noise")
-        ax.set_title(self.title, fontsize=10, loc="left")
-        ax.spines[["top", "right"]].set_visible(False)
+        titled(ax, self.title)
         if groups:
             ax.legend(title=groups[0], fontsize=8, title_fontsize=8, loc="best")
         if "at_risk" in self.more:
@@ -268,11 +267,12 @@ class Study:
             ),
         }
         if len(self.kinds) == 2:
-            (mean,), (spread,) = cells.estimate(life.restricted_mean)
             median = [life.crossing(curve) for curve in (value, low, high)]
-            tables["median"] = pd.DataFrame([median], columns=["value", "low", "high"])
-            ends = [mean, mean - cells.z * spread, mean + cells.z * spread]
-            tables["restricted_mean"] = pd.DataFrame([ends], columns=["value", "low", "high"])
+            mean = cells.interval(*cells.estimate(life.restricted_mean))
+            tables |= {
+                name: pd.DataFrame([ends], columns=NUMBERS)
+                for name, ends in (("median", median), ("restricted_mean", mean[:, 0]))
+            }
         return tables
 
     def _test(self, cells: Cells) -> dict[str, Any]:
@@ -333,9 +333,7 @@ def survival(
         >>> curve["week"].tolist()
         [1.0, 13.0, 26.0, 39.0, 52.0]
     """
-    times, kinds = Axis.of(handle, time, intervals), Axis.of(handle, event, 2)
-    if not len(times.edges):
-        raise QueryError("survival needs a numeric column, or cuts of one", parameter="time")
+    times, kinds = Axis.numeric(handle, time, intervals, "time"), Axis.of(handle, event, 2)
     first = kinds.position(observed, "observed")
     others = tuple(kinds.position(value, "competing") for value in competing)
     censored = tuple(part for part in range(len(kinds.labels)) if part not in (first, *others))

@@ -1,26 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``logistic`` and ``poisson``: effects of several columns at once, by maximum likelihood on the cells of one table.
+"""``logistic``, ``poisson`` and ``hazard_ratio``: maximum likelihood on the cells of one table.
 
-With the canonical link the equations of the likelihood are sum x (s - n mu) = 0 over cells, where n
+With the canonical link the equations of a regression are sum x (s - n mu) = 0 over cells, where n
 rows of a cell have outcomes of the sum s. They are linear in the counts, so noise in the counts
 gives no bias where cells are empty. The covariance is that of least squares of the last step:
 H^-1 (H + v G) H^-1, with the information H of the rows, noise of variance v, and
 G = sum xx' (y - mu)^2 over all counts. Without noise it is H^-1, as everywhere.
+
+Proportional hazards: in the piecewise exponential model the hazard is constant within an interval,
+and the same multiple of the reference's in all intervals. Of an interval with D events and the
+times at risk T_g, group g has the share p_g = T_g r_g / sum T_h r_h of the events, with the ratios
+r; the likelihood's equations say that events and shares agree. The covariance of log r follows from
+the derivative of the equations: that of drawing rows (the robust one of Lin and Wei, which holds in
+long intervals and where hazards are not proportional), and that of the noise.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
-from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction
+from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction, listed, require_parts
+from miners.statistics.effects import Effects
 from miners.statistics.laws import chi2_tail, normal_tail
-from miners.statistics.ratios import Effects
+from miners.statistics.life_tables import INTERVALS, LifeTable
 from miners.tables.columns import Column, Columns
 from miners.tables.table import Draft
 from pinq.analyst.queryable import PrivateQueryable
@@ -30,9 +38,64 @@ from pinq.public.epsilon import EpsilonLike
 from pinq.public.schema import Value
 
 STEPS = 50  # of Newton's method, which needs five to ten
-MOST = 12.0  # the largest linear predictor: odds of 160,000 say that a group has no other outcome
+MOST = 12.0  # the largest effect or linear predictor: odds of 160,000 say that a group has no other outcome
 PARTS = 4  # of a numeric column that explains
 MAX_CELLS = 1000  # combinations of columns; noise hides effects long before
+
+Law = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def _newton(effects: np.ndarray, step: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Returns the effects from which Newton's method takes no further step."""
+    for _ in range(STEPS):
+        change = np.clip(step(effects), -1, 1)
+        effects = np.clip(effects + change, -MOST, MOST)
+        if np.abs(change).max() < 1e-12:
+            break
+    return effects
+
+
+def _fitted(
+    cells: Cells,
+    measure: str,
+    names: Sequence[str],
+    effects: np.ndarray,
+    covariance: np.ndarray,
+    *,
+    rows: float,
+    lost: str,
+    notes: Sequence[str],
+    more: dict[str, Any],
+) -> Result:
+    """Makes the ratios of groups to their references, their intervals and the test of all of them.
+
+    Args:
+        cells: The table.
+        measure: The name of an effect.
+        names: The name of each.
+        effects: The logarithms of the ratios.
+        covariance: Their covariance.
+        rows: The fewest rows of a group in a cell, on average.
+        lost: The reason why a ratio has no end.
+        notes: Further sentences.
+        more: Further tables.
+    """
+    deviation = np.sqrt(np.maximum(np.diag(covariance), 0))
+    with np.errstate(over="ignore"):  # endless, where nothing is known
+        frame = listed(names, measure, np.exp(cells.interval(effects, deviation)))
+    endless = [name for name, size in zip(names, np.abs(effects), strict=True) if not size < MOST - 1]
+    statistic = float(effects @ np.linalg.pinv(covariance, hermitian=True) @ effects)
+    return cells.result(
+        Effects,
+        frame,
+        faint=cells.faint(rows) or not np.isfinite(deviation).all(),
+        notes=[*(f"no {measure} can be told for {name}: {lost}" for name in endless), *notes],
+        more=more,
+        test="Wald, of all effects",
+        statistic=statistic,
+        df=len(effects),
+        pvalue=chi2_tail(statistic, len(effects)),
+    )
 
 
 def _logistic(eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +123,7 @@ class Model:
     outcome: Axis
     outcomes: np.ndarray
     groups: tuple[Axis, ...]
-    law: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+    law: Law
     measure: str
 
     def design(self) -> tuple[np.ndarray, list[str]]:
@@ -80,13 +143,17 @@ class Model:
         sums, rows, kept = self.outcomes @ noisy, noisy.sum(axis=0), counts.sum(axis=0)
         effects = np.zeros(design.shape[1])
         effects[0] = self._link(max(float(self.outcomes @ counts.sum(axis=1)) / max(cells.n, 1.0), 1e-6))
-        for _ in range(STEPS):
+
+        def fit(effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             mean, variance = self.law(np.clip(design @ effects, -MOST, MOST))
-            back = np.linalg.pinv((design.T * (kept * variance)) @ design, hermitian=True)
-            step = back @ (design.T @ (sums - rows * mean))
-            effects = effects + np.clip(step, -1, 1)
-            if np.abs(step).max() < 1e-12:
-                break
+            return mean, np.linalg.pinv((design.T * (kept * variance)) @ design, hermitian=True)
+
+        def step(effects: np.ndarray) -> np.ndarray:
+            mean, back = fit(effects)
+            return np.asarray(back @ (design.T @ (sums - rows * mean)))
+
+        effects = _newton(effects, step)
+        mean, back = fit(effects)
         noise = (design.T * ((self.outcomes[:, None] - mean) ** 2).sum(axis=0)) @ design
         return effects, back + cells.noise * back @ noise @ back
 
@@ -96,30 +163,22 @@ class Model:
         effects, covariance = self.fitted(cells, design)
         deviation = np.sqrt(np.maximum(np.diag(covariance), 0))
         z = effects / np.where(deviation > 0, deviation, math.nan)
-        low, high = effects - cells.z * deviation, effects + cells.z * deviation
+        _, low, high = cells.interval(effects, deviation)
         params = pd.DataFrame(
             {"coef": effects, "std err": deviation, "z": z, "P>|z|": [2 * normal_tail(abs(each)) for each in z]},
             index=pd.Index(names, name="term"),
         ).assign(low=low, high=high)
-        with np.errstate(over="ignore"):  # endless, where nothing is known
-            shown = pd.DataFrame({"groups": names, "statistic": self.measure, "value": np.exp(effects)}).assign(
-                low=np.exp(low), high=np.exp(high)
-            )
-        lost = [name for name, size in zip(names, np.abs(effects), strict=True) if not size < MOST - 1]
-        notes = [f"no {self.measure} can be told for {name}: all its rows have one outcome" for name in lost]
-        notes.append(f"the first part of each column is its reference; intercept {effects[0]:.4g}")
         of_term = cells.counts.reshape(len(self.outcomes), -1).sum(axis=0) @ design
-        faint = cells.faint(float(of_term.min()) / math.sqrt(cells.counts.size)) or not np.isfinite(deviation).all()
-        statistic = float(effects[1:] @ np.linalg.pinv(covariance[1:, 1:], hermitian=True) @ effects[1:])
-        test = {"statistic": statistic, "df": len(effects) - 1, "pvalue": chi2_tail(statistic, len(effects) - 1)}
-        return cells.result(
-            Effects,
-            shown.iloc[1:].reset_index(drop=True),
-            faint=faint,
-            notes=notes,
+        return _fitted(
+            cells,
+            self.measure,
+            names[1:],
+            effects[1:],
+            covariance[1:, 1:],
+            rows=float(of_term.min()) / math.sqrt(cells.counts.size),
+            lost="all its rows have one outcome",
+            notes=[f"the first part of each column is its reference; intercept {effects[0]:.4g}"],
             more={"params": params},
-            test="Wald, of all effects",
-            **test,
         )
 
     def _link(self, mean: float) -> float:
@@ -131,7 +190,7 @@ def _drafted(
     target: Axis,
     outcomes: np.ndarray,
     columns: Columns,
-    law: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    law: Law,
     measure: str,
 ) -> Draft:
     """Drafts the table of the outcome and the columns, and the model of it."""
@@ -147,10 +206,78 @@ def _drafted(
             parameter="columns",
             allowed=f"columns of {MAX_CELLS:,} combinations at most; a `Scorecard` takes more",
         )
-    if min(len(axis.labels) for axis in (target, *groups)) < 2:
-        raise QueryError("a column with a single part has no effect.")
+    require_parts(target, *groups)
     title = f"{measure.replace('ratio', 'ratios', 1)} for {target.name}"
     return question.draft(title, (target, *groups), Model(target, outcomes, groups, law, measure).result)
+
+
+@dataclass(frozen=True)
+class Hazards:
+    """The piecewise exponential model of ends counted by interval, kind and group.
+
+    Attributes:
+        life: The intervals.
+        axes: Time, kind of end, and groups, of which the first is the reference.
+        event: The part of the second axis that is the event; all others are censored.
+    """
+
+    life: LifeTable
+    axes: tuple[Axis, Axis, Axis]
+    event: int
+
+    def counted(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns events and times at risk in grid cells, both of shape (intervals, groups)."""
+        ended, widths = counts.sum(axis=1), self.life.widths[:, None]
+        later = np.cumsum(ended[::-1], axis=0)[::-1] - ended
+        # Of 10 rows that end in an interval of 4 cells, each is at risk in 2.5 of them.
+        return counts[:, self.event], later * widths + ended * (widths + 1) / 2
+
+    def score(self, counts: np.ndarray, effects: np.ndarray) -> np.ndarray:
+        """Returns events beyond their share, for all groups but the reference."""
+        events, time = self.counted(counts)
+        return (events - events.sum(axis=1, keepdims=True) * _shares(time, effects)).sum(axis=0)[1:]
+
+    def information(self, counts: np.ndarray, effects: np.ndarray) -> np.ndarray:
+        """Returns the information of the rows about the log ratios."""
+        events, time = self.counted(counts)
+        shares, total = _shares(time, effects), events.sum(axis=1)
+        return (np.diag(total @ shares) - shares.T @ (total[:, None] * shares))[1:, 1:]
+
+    def fitted(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the log ratios and their covariance, by Newton's method."""
+        effects = np.zeros(len(self.axes[2].labels))
+
+        def back(effects: np.ndarray) -> np.ndarray:
+            return np.linalg.pinv(self.information(cells.counts, effects), hermitian=True)
+
+        def step(effects: np.ndarray) -> np.ndarray:
+            return np.concatenate([[0.0], back(effects) @ self.score(cells.counts, effects)])
+
+        effects = _newton(effects, step)
+        moved = back(effects) @ cells.jacobian(lambda counts: self.score(counts, effects))
+        return effects[1:], cells.drawn(moved) + cells.moved(moved)
+
+    def result(self, cells: Cells) -> Result:
+        """Makes the ratios, their intervals and the test of all of them."""
+        axis, (events, time) = self.axes[2], self.counted(cells.counts)
+        totals = {"events": events.sum(axis=0), "time": time.sum(axis=0) * float(self.life.time.width)}
+        return _fitted(
+            cells,
+            "hazard ratio",
+            [f"{axis.name}: {label} against {axis.labels[0]}" for label in axis.labels[1:]],
+            *self.fitted(cells),
+            rows=float(events.sum(axis=0).min()) / math.sqrt(len(events)),
+            lost="a group has no event",
+            notes=["hazards are constant within an interval, and proportional between groups"],
+            more={"rates": pd.DataFrame({axis.name: axis.labels} | totals)},
+        )
+
+
+def _shares(time: np.ndarray, effects: np.ndarray) -> np.ndarray:
+    """Returns the share of each group in the events of an interval."""
+    weights = time * np.exp(effects)
+    total = weights.sum(axis=1, keepdims=True)
+    return np.asarray(weights / np.where(total.real > 0, total, 1))
 
 
 @StatisticFunction
@@ -236,7 +363,61 @@ def poisson(
         >>> poisson(h, "education_num", "sex", epsilon=1)["statistic"][0]
         'ratio of rates'
     """
-    axis = Axis.of(handle, target, bins)
-    if not len(axis.edges) or axis.middles.min() < 0:
+    axis = Axis.numeric(handle, target, bins, "target")
+    if axis.middles.min() < 0:
         raise QueryError("must be a numeric column without values below 0", parameter="target")
     return _drafted(Question(handle, epsilon, level, reuse), axis, axis.middles, columns, _poisson, "ratio of rates")
+
+
+@StatisticFunction
+def hazard_ratio(
+    handle: PrivateQueryable,
+    time: Column,
+    event: Column,
+    by: Column,
+    *,
+    epsilon: EpsilonLike,
+    intervals: int | Sequence[float] = INTERVALS,
+    observed: Value | None = None,
+    level: float = 0.95,
+    reuse: bool = False,
+) -> Draft:
+    """Estimates hazard ratios of groups, by the piecewise exponential model of proportional hazards.
+
+    With short intervals it is close to Cox's model with one column, which reads each time by itself.
+
+    Args:
+        handle: A handle on a table, or on a part of it.
+        time: The numeric column of the time until the event or the end of observation.
+        event: The column that says how the time ended.
+        by: The column of the groups; its first part is the reference.
+        epsilon: The cost of all counts together.
+        intervals: The number of intervals of the time, of equal width, or their cuts.
+        observed: The value of ``event`` that is the event; by default the one of two that means
+            yes. Other values are censored.
+        level: The confidence level of the intervals.
+        reuse: Return the stored answer of an identical earlier call, at no cost.
+
+    Returns:
+        A hazard ratio with its interval for each group but the first, ``statistic`` and ``pvalue``
+        of the test that all are 1, and ``rates`` with events and times at risk.
+
+    Raises:
+        QueryError: The request is malformed.
+        BudgetExceeded: The cost exceeds the remaining budget; nothing was spent.
+
+    Examples:
+        >>> import pinq
+        >>> from miners.statistics import hazard_ratio
+        >>> week, yes_no = pinq.Numeric(lower=1, upper=52, integer=True), pinq.Categorical(values=("no", "yes"))
+        >>> schema = pinq.Schema(columns={"week": week, "arrest": yes_no, "aid": yes_no}, max_rows=1000)
+        >>> h = pinq.simulate(schema, rows=1000, epsilon=1)
+        >>> hazard_ratio(h, "week", "arrest", "aid", epsilon=1)["groups"][0]
+        'aid: yes against no'
+    """
+    times, kinds, groups = Axis.numeric(handle, time, intervals, "time"), Axis.of(handle, event, 2), Axis.of(handle, by)
+    require_parts(kinds, groups)
+    life = LifeTable(times.edges, handle.schema.numeric(times.name))
+    model = Hazards(life, (times, kinds, groups), kinds.position(observed, "observed"))
+    title = f"hazard ratios of {kinds.name} by {groups.name}"
+    return Question(handle, epsilon, level, reuse).draft(title, model.axes, model.result)

@@ -79,7 +79,7 @@ def test_noise_that_hides_the_rows_is_said() -> None:
         ([], {}, "1 to 4"),
         (["x", "y", "z", "x", "y"], {}, "1 to 4"),
         (["x", "x"], {}, "named twice"),
-        (["s"], {}, "must be numeric columns"),
+        (["s"], {}, "must be a numeric column"),
         (["x"], {"n_clusters": 0}, "a whole number from 1 to 31"),
         (["x"], {"n_clusters": 32}, "a whole number from 1 to 31"),
     ],

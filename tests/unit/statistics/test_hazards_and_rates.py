@@ -11,8 +11,7 @@ import pytest
 from scipy import optimize
 
 import pinq
-from benchmarks.accuracy.coverage import cells as cells_of
-from benchmarks.accuracy.coverage import simulated
+from benchmarks.accuracy.coverage import cells as cells_of, simulated
 from miners.statistics import hazard_ratio, standardised
 from miners.statistics.cells import Cells
 from pinq.errors import QueryError
