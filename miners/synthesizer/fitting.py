@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from miners.synthesizer.fine_numbers import FineNumbers, pieces
-from miners.synthesizer.graphical_model import ACCURACY, ROUGH, Clique, GraphicalModel, multiplied
+from miners.synthesizer.graphical_model import FEW_WALKS, WALKS, Clique, GraphicalModel, multiplied
 from miners.synthesizer.purchase import ALLOWED, CHECKED, EACH, EXPECTED, OFFERED, Purchase, divided
 from miners.synthesizer.relations import found, limits, occupied
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
@@ -54,7 +54,7 @@ class Fitting:
             model = self._model(model)
             left -= share
         error = self._checked_error(model) if purchase.checks else None
-        last = self._model(model, ACCURACY)
+        last = self._model(model, WALKS)
         last = GraphicalModel(purchase.sizes, last.rows, multiplied(last.potentials, self._masks(last)))
         fine = {purchase.specs[number].column: self._fine(number, last) for number in purchase.fines if purchase.fine}
         told = error, purchase.target, fine, purchase.order
@@ -156,6 +156,6 @@ class Fitting:
         self.bought.append(self.purchase.table(self.handle, columns, epsilon))
         return self.bought[-1]
 
-    def _model(self, before: GraphicalModel | None, accuracy: float = ROUGH) -> GraphicalModel:
+    def _model(self, before: GraphicalModel | None, walks: int = FEW_WALKS) -> GraphicalModel:
         sizes, usual, most = self.purchase.sizes, self.purchase.usual, self.purchase.schema.max_rows
-        return GraphicalModel.fitted(sizes, self.bought, usual, most, before, accuracy)
+        return GraphicalModel.fitted(sizes, self.bought, usual, most, before, walks)
