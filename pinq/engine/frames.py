@@ -24,6 +24,7 @@ from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pinq.errors import PolicyError
 from pinq.policy.policy import Policy
@@ -34,6 +35,14 @@ _SPANS = ("Period", "Interval")
 """The classes of pandas whose values Arrow keeps as plain numbers; each is read as its text, 2024-03."""
 _MISSING = ("NoneType", "NaTType", "NAType")
 """The classes of missing values, beside floats that are NaN."""
+_AT_ONCE = {
+    str: pa.string(),
+    int: pa.int64(),
+    bool: pa.bool_(),
+    date: pa.date32(),
+    datetime: pa.timestamp("us"),
+}
+"""The types of Arrow whose texts are those of all values of a class, and not of its subclasses."""
 
 
 def frame_table(frame: Any, policy: Policy, column_names: Container[str] | None) -> pa.Table:
@@ -75,13 +84,32 @@ def _column(column: Any, *, number: bool, unit: bool) -> pa.Array:
 def texts_of(values: Sequence[object] | np.ndarray, *, number: bool = False, unit: bool = False) -> pa.Array:
     """Returns the texts of objects, null for a missing one; arguments as for ``text_of``."""
     kinds = {kind for kind in set(map(type, values)) if kind.__name__ not in _MISSING}
-    # What follows gives the same in a tenth of the time. Of a float among whole numbers Arrow would drop the fraction,
-    # among texts it refuses all floats but NaN.
-    if kinds == {int} or kinds <= {str, float}:
-        with suppress(pa.ArrowException, ValueError, OverflowError):  # 2^63, a float, a text that is none
-            own = pa.int64() if int in kinds else pa.string()
-            return pa.array(values, own, from_pandas=True).cast(pa.string())
+    with suppress(
+        pa.ArrowException, TypeError, ValueError, OverflowError
+    ):  # 2^63, the year 3000, a float, a text that is none
+        if (texts := _at_once(values, kinds, number)) is not None:
+            return texts
     return pa.array([text_of(value, number=number, unit=unit) for value in values], pa.string())
+
+
+def _at_once(values: Sequence[object] | np.ndarray, kinds: set[type], number: bool) -> pa.Array | None:
+    """The same in a tenth of the time, for values of one class; None where these texts may be others."""
+    from pandas import Timestamp  # here, for a server of files does without it
+
+    # Among texts Arrow refuses all floats but NaN; among whole numbers it would drop the fraction of one.
+    kind, *others = kinds - {float} if str in kinds else kinds or {str}
+    own = {**_AT_ONCE, Timestamp: pa.timestamp("ns")}.get(kind)
+    if others or (number and kind is bool):
+        return None
+    if kind is float:
+        distinct, places = np.unique(np.asarray(values, float), return_inverse=True)  # 0.0 and -0.0 have one text
+        return pa.array(map(text_of, distinct.tolist()), pa.string()).take(pa.array(places))
+    times = own is not None and pa.types.is_timestamp(own)
+    if own is None or (times and any(getattr(value, "tzinfo", None) for value in values)):
+        return None
+    texts = pa.array(values, own, from_pandas=True).cast(pa.string())
+    # 08:00:05.250000 is 08:00:05.25, and 08:00:00.000000 is 08:00:00.
+    return pc.utf8_rtrim(pc.utf8_rtrim(texts, "0"), ".") if times else texts
 
 
 def text_of(value: object, *, number: bool = False, unit: bool = False) -> str | None:

@@ -292,14 +292,46 @@ def test_codes_beyond_what_doubles_hold_are_refused_as_doubles(more: dict[str, A
     )
 
 
-def test_texts_at_once_are_the_texts_one_by_one() -> None:
-    """The quick way of a column of texts, or of whole numbers, gives what each of them gives alone."""
-    draw, missing = random.Random(5), [None, float("nan"), pd.NA, pd.NaT, 0.5, 7.0, -0.0, 2.0**60]
-    for number in range(400):
-        held = [value for value in OBJECTS if type(value) is (str, int)[number % 2]]
+class Day(date):
+    """A class of its own, which shows itself otherwise."""
+
+    def isoformat(self) -> str:
+        return "a day"
+
+
+SAME: dict[str, list[Any]] = {
+    "texts": [*OBJECTS, "", "é", "0", "1.50"],
+    "whole numbers": [*OBJECTS, 10, -(2**63), 2**63 - 1],
+    "truth values": [True, False, np.False_],
+    "numbers": [*OBJECTS, -0.0, 0.0, 0.1, 1e-7, 1e16, 2.0**70, 123456.75],
+    "days": [*OBJECTS, date(9999, 12, 31), date(987, 6, 5), Day(2024, 1, 1)],
+    "times": [
+        *(datetime(1, 1, 1), datetime(987, 6, 5, 4), datetime(9999, 12, 31, 23, 59, 59, 999999)),
+        *(datetime(2024, 10, 27, 2, 30, fold=1), datetime(2000, 10, 10, 10, 10, 10, 100)),
+        *(datetime(2024, 5, 5, tzinfo=UTC), datetime(2024, 5, 5, tzinfo=FAR)),
+    ],
+    "times of pandas": [
+        *map(pd.Timestamp, ("2024-01-01", "2024-01-02 03:04:05.123456789", "1700-10-10 10:10:10.1")),
+        *(pd.Timestamp("3000-10-10 00:00:10").as_unit("s"), pd.Timestamp("1000-01-01").as_unit("us")),
+        *(pd.Timestamp("2024-01-02", tz="Europe/Berlin"), pd.Timestamp(10, unit="ns")),
+    ],
+}
+"""Values of one class beside each other, with some of another."""
+
+
+@pytest.mark.parametrize("kind", SAME)
+def test_texts_at_once_are_the_texts_one_by_one(kind: str) -> None:
+    """The quick way of a column of one class gives what each of its values gives alone."""
+    draw, missing = random.Random(kind), [None, float("nan"), pd.NA, pd.NaT, 0.5, 7.0, -0.0, 2.0**60]
+    kinds = {type(value) for value in SAME[kind][-2:]}
+    held = [value for value in SAME[kind] if type(value) in kinds] or SAME[kind]
+    for number in range(300):
+        some = draw.sample(held, k=3) if number % 2 else draw.choices(held, k=3)
         values = np.empty(5, dtype=object)
-        values[:] = draw.sample([*held, *missing], k=4) + draw.sample(held, k=1)
-        assert texts_of(values).to_pylist() == [text_of(value) for value in values]
+        values[:] = [*some, *(draw.choices(missing, k=2) if number % 3 else draw.choices(held, k=2))]
+        for place in range(2):
+            flags = {"number": number % 5 == 0, "unit": place == 1}
+            assert texts_of(values, **flags).to_pylist() == [text_of(value, **flags) for value in values], values
 
 
 # Typed sources
