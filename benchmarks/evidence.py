@@ -70,7 +70,7 @@ CLAIMS = (
         "faults",
         "planted faults are caught by tests that are named for them",
         "python -m tests.assurance.planted_faults",
-        r"Each of (\d+ mistakes) was made in a copy of the packages, by itself(; \d+ were caught)",
+        r"Each of (\d+ mistakes) was made in a copy of the packages of commit \w+, by itself(; \d+\s+were caught)",
     ),
     Claim(
         "checker",
@@ -119,7 +119,7 @@ def measure(claim: Claim) -> dict[str, str]:
     if not found:
         print(f"{claim.name}: no figure\n{done.stdout[-2000:]}{done.stderr[-2000:]}", flush=True)
     return {
-        "figure": "".join(found[-1]).replace("|", ":") if found else "not measured",
+        "figure": " ".join("".join(found[-1]).replace("|", ":").split()) if found else "not measured",
         "commit": commit_of(),
         "date": str(date.today()),
         "minutes": f"{(time.monotonic() - began) / 60:.0f}",

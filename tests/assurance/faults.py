@@ -822,8 +822,9 @@ FAULTS = (
     Fault(
         "a frame's objects are read by the type of them all",
         "pinq/engine/frames.py",
-        "    if kinds == {int} or kinds <= {str, float}:\n",
-        "    if kinds <= {int, float, Decimal}:\n        return pa.array(values, from_pandas=True).cast(pa.string())\n    if kinds == {int} or kinds <= {str, float}:\n",
+        "    kinds = {kind for kind in set(map(type, values)) if kind.__name__ not in _MISSING}\n",
+        "    kinds = {kind for kind in set(map(type, values)) if kind.__name__ not in _MISSING}\n"
+        "    if kinds <= {int, float, Decimal}:\n        return pa.array(values, from_pandas=True).cast(pa.string())\n",
         (ALONE,),
     ),
     Fault(
