@@ -28,8 +28,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -83,24 +84,11 @@ _PARSING = frozenset(("strptime", "try_strptime"))
 _CLASSES = frozenset(
     ("CONSTANT", "COLUMN_REF", "FUNCTION", "COMPARISON", "CONJUNCTION", "OPERATOR", "CASE", "CAST", "BETWEEN", "TYPE")
 )
-# Columns of a projection are read; nothing else that an optimizer does is needed, and some of it
-# computes what stands inside of TRY before it.
-_KEPT_OPTIMIZERS = frozenset({"unused_columns", "column_lifetime"})
 
 
 def tried_formula(formula: str) -> str:
     """Returns the SQL of a formula's value; NULL where it fails."""
     return f"TRY((\n{formula}\n))"
-
-
-def prepare_formulas(connection: duckdb.DuckDBPyConnection) -> None:
-    """Keeps DuckDB from computing parts of a formula outside of its ``TRY``.
-
-    And makes a division by zero, and a logarithm of it, fail rather than be infinite.
-    """
-    names = {name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()}
-    connection.execute(f"SET disabled_optimizers = '{','.join(sorted(names - _KEPT_OPTIMIZERS))}'")
-    connection.execute("SET ieee_floating_point_ops = false")
 
 
 def check_formulas(policy: Policy) -> None:
@@ -136,70 +124,93 @@ def require_row_wise(connection: duckdb.DuckDBPyConnection, name: str, formula: 
     _, template = _parsed(connection, name, tried_formula("1"))
     if rest != template:
         raise PolicyError(f"`formula` of column {name!r} is more than one expression.")
-    read: set[str] = set()
-    growth = 1
-    for node in _nodes(value):
+    read = row_wise(value, f"`formula` of column {name!r}", {(folded(source),) for source in sources})
+    if unread := [source for source in sources if (folded(source),) not in read]:
+        raise PolicyError(f"`formula` of column {name!r} does not read {', '.join(unread)}, which `from` names.")
+
+
+def row_wise(value: object, where: str, sources: Set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    """Checks the tree of an expression; returns the columns that it reads.
+
+    Args:
+        value: The tree.
+        where: Its place, for the error.
+        sources: The columns that it may read: their names, or those of a table and a column.
+
+    Raises:
+        PolicyError: It is no expression over one row of these columns.
+    """
+    read, growth = set[tuple[str, ...]](), 1
+    for node in nodes(value):
         if problem := _problem(node, sources):
-            raise PolicyError(f"`formula` of column {name!r} {problem}; it looks at one row and at nothing else.")
+            raise PolicyError(f"{where} {problem}; it looks at one row and at nothing else.")
         if node["class"] == "COLUMN_REF":
-            read |= {_folded(part) for part in _list(node["column_names"])}
+            read.add(column_of(node))
         # replace(replace(x, 'a', 'bb'), 'b', 'ccc') may double a text and then treble it: 6.
         growth *= _growth(node)
     if growth > MAX_GROWTH:
         raise PolicyError(
-            f"`formula` of column {name!r} can make {growth:,} characters of one; at most {MAX_GROWTH:,} are possible. "
+            f"{where} can make {growth:,} characters of one; at most {MAX_GROWTH:,} are possible. "
             "Replace by shorter texts."
         )
-    if unread := [source for source in sources if _folded(source) not in read]:
-        raise PolicyError(f"`formula` of column {name!r} does not read {', '.join(unread)}, which `from` names.")
+    return read
+
+
+def column_of(node: Node) -> tuple[str, ...]:
+    """The name of the column that a node reads, after its table's where that is named."""
+    return tuple(map(folded, listed(node["column_names"])))
 
 
 def _parsed(connection: duckdb.DuckDBPyConnection, name: str, tried: str) -> tuple[Node, object]:
     """Parses a formula. Returns what is tried, and the rest of the statement."""
-    query = f"SELECT {tried} AS value FROM source"
-    ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
-    parsed = json.loads(text)
-    if parsed["error"]:
-        raise PolicyError(f"`formula` of column {name!r} is no SQL: {str(parsed['error_message']).splitlines()[0]}.")
+    parsed = parse_tree(connection, f"SELECT {tried} AS value FROM source", f"`formula` of column {name!r}")
     selected = parsed["statements"][0]["node"].pop("select_list", [])
     # `a)), ((b` makes two columns of the statement, and `a)) + ((b` a sum of which a part is tried.
     if len(selected) != 1 or selected[0]["type"] != "OPERATOR_TRY":
         raise PolicyError(f"`formula` of column {name!r} is more than one expression.")
-    return selected[0]["children"][0], _unplaced(parsed)
+    return selected[0]["children"][0], unplaced(parsed)
 
 
-def _unplaced(value: object) -> object:
+def parse_tree(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> dict[str, Any]:
+    """The tree of a query; ``PolicyError`` where it is no SELECT."""
+    ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
+    parsed: dict[str, Any] = json.loads(text)
+    if parsed["error"]:
+        raise PolicyError(f"{where} is no SQL: {str(parsed['error_message']).splitlines()[0]}.")
+    return parsed
+
+
+def unplaced(value: object) -> object:
     """A parse tree without the places in the text."""
     match value:
         case dict():
-            return {name: _unplaced(part) for name, part in value.items() if not name.startswith("query_location")}
+            return {name: unplaced(part) for name, part in value.items() if not name.startswith("query_location")}
         case list():
-            return [_unplaced(part) for part in value]
+            return [unplaced(part) for part in value]
     return value
 
 
-def _nodes(value: object) -> Iterator[Node]:
+def nodes(value: object) -> Iterator[Node]:
     """Yields all nodes of a parse tree."""
     match value:
         case dict():
             if "class" in value:
                 yield value
             for part in value.values():
-                yield from _nodes(part)
+                yield from nodes(part)
         case list():
             for part in value:
-                yield from _nodes(part)
+                yield from nodes(part)
 
 
-def _problem(node: Node, sources: tuple[str, ...]) -> str:
+def _problem(node: Node, sources: Set[tuple[str, ...]]) -> str:
     """Says what a node must not be; empty where it may."""
     match node["class"]:
         case "FUNCTION":
             return _wrong_call(node)
         case "COLUMN_REF":
-            names = [str(part) for part in _list(node["column_names"])]
-            known = len(names) == 1 and _folded(names[0]) in set(map(_folded, sources))
-            return "" if known else f"reads {'.'.join(names)}, which `from` does not name"
+            names = ".".join(map(str, listed(node["column_names"])))
+            return "" if column_of(node) in sources else f"reads {names}, which `from` does not name"
         case "OPERATOR" if node["type"] not in _OPERATORS:
             return f"has a {_plain(node['type'])}"
         case "TYPE" if str(node["type_name"]).casefold() not in TYPES or node["schema"] or node["catalog"]:
@@ -247,13 +258,13 @@ def _growth(node: Node) -> int:
 
 def _text_at(call: Node, position: int) -> str | None:
     """An argument of a call where it is a text as it stands."""
-    match _list(call["arguments"])[position : position + 1]:
+    match listed(call["arguments"])[position : position + 1]:
         case [{"expression": {"class": "CONSTANT", "literal": {"text": str() as text}}}]:
             return text
     return None
 
 
-def _folded(name: object) -> str:
+def folded(name: object) -> str:
     """A name as SQL compares it: only plain letters have a second form."""
     return "".join(letter.lower() if letter.isascii() else letter for letter in str(name))
 
@@ -262,7 +273,8 @@ def _plain(kind: object) -> str:
     return str(kind).lower().replace("_", " ")
 
 
-def _list(value: object) -> list[object]:
+def listed(value: object) -> list[object]:
+    """The parts of a node's list; none where it has none."""
     match value:
         case list():
             return value

@@ -14,7 +14,6 @@ Privacy:
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,18 +23,12 @@ import numpy as np
 import pyarrow as pa
 
 from pinq.engine.delimited import Lines
-from pinq.engine.derived import prepare_formulas, require_row_wise, tried_formula
+from pinq.engine.derived import require_row_wise, tried_formula
 from pinq.engine.numbers import define_readings, moment_number
-from pinq.engine.sources import columns_of, literal, quoted
+from pinq.engine.sources import AS_WHOLE, INEXACT, columns_of, literal, prepare_formulas, quoted, unit_kind
 from pinq.errors import PolicyError
 from pinq.policy.policy import Policy
 from pinq.public.schema import Categorical, Column, Numeric
-
-INEXACT = {"DOUBLE": 53, "FLOAT": 24}
-"""The types that a library gives a column of whole numbers once one of them is missing.
-
-From this power of two on a number of the type is several whole numbers.
-"""
 
 
 @dataclass(frozen=True)
@@ -81,14 +74,8 @@ class RawValue:
         if bits and any(_is_beyond(text, 2**bits) for text in texts):
             raise PolicyError(
                 f"Values of the column {name!r} are whole numbers of 2^{bits} = {2**bits:,} and more, and the source "
-                f"has them as {self.kind}, in which several of these are one. {_AS_WHOLE}"
+                f"has them as {self.kind}, in which several of these are one. {AS_WHOLE}"
             )
-
-
-_AS_WHOLE = (
-    "Give the column as whole numbers or as text; pandas keeps it exact with "
-    "`pandas.read_csv(..., dtype={column: 'Int64'})`."
-)
 
 
 def _is_beyond(text: str, least: int) -> bool:
@@ -193,8 +180,6 @@ def _unused(name: str, types: dict[str, str]) -> str:
 
 
 EXAMPLES = 50  # of values that a declaration does not read
-_WHOLE_OR_TEXT = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|VARCHAR")
-_SEVERAL_TEXTS = re.compile(r"(INTERVAL|STRUCT|MAP|UNION|VARIANT|TIME WITH TIME ZONE).*|.*\]", re.DOTALL)  # of equals
 _UNSIGNED = ((2**8, "UTINYINT"), (2**16, "USMALLINT"), (2**32, "UINTEGER"))
 
 
@@ -229,19 +214,7 @@ class Encoder:
         self._select = [f"{code} AS {name}" for code, name in zip(codes, self.columns, strict=True)]
         self._unit, self.unit_kind = policy.bounded_unit, ""
         if self._unit is not None:
-            kind = types[self._unit.column]
-            if _SEVERAL_TEXTS.fullmatch(kind):
-                raise PolicyError(
-                    f"The column {self._unit.column!r} of `privacy_unit` has the type {kind}, in which equal values "
-                    "may have different texts, so one person would be two. Name a column of text, numbers or dates."
-                )
-            if kind in INEXACT:  # two persons of 17 digits would be one, or NaN would be somebody
-                raise PolicyError(
-                    f"The column {self._unit.column!r} of `privacy_unit` has the type {kind}, in which the numbers of "
-                    f"several people may be one. {_AS_WHOLE}"
-                )
-            # The same person must have the same text in every file: 5 and '5' have, 5 and 5.00 have not.
-            self.unit_kind = "whole numbers or text" if _WHOLE_OR_TEXT.fullmatch(kind) else kind
+            self.unit_kind = unit_kind(self._unit.column, types[self._unit.column])
             self._select.append(f"md5({self._key} || CAST({quoted(self._unit.column)} AS VARCHAR)) AS unit")
 
     def tried(self, source: str) -> str:

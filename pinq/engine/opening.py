@@ -322,7 +322,7 @@ def fingerprints(policy: Policy, salt: bytes, files: Sequence[Path]) -> list[str
         files: As they are now.
     """
     declared = policy.model_dump_json(include={"columns", "privacy_unit", "csv"})
-    table = None if policy.database is None else policy.database.model_dump()
+    table = policy.reading if policy.joined else None if policy.database is None else policy.database.model_dump()
     common = hashlib.blake2b(
         json.dumps([ENCODER, duckdb.__version__, declared, table]).encode(), key=hashlib.blake2b(salt).digest()
     )
@@ -344,7 +344,7 @@ class CodesFile:
 
     def __init__(self, policy: Policy) -> None:
         self._schema = policy.schema_
-        table = "" if policy.database is None else policy.database.model_dump_json()
+        table = policy.table if policy.joined else "" if policy.database is None else policy.database.model_dump_json()
         name = hashlib.blake2b(f"{policy.dataset} {source_path(policy)} {table}".encode(), digest_size=8)
         self.path = state_folder() / f"{name.hexdigest()}-{policy.dataset}.codes"
 

@@ -44,7 +44,7 @@ from pinq.engine.frames import frame_table, texts_of
 from pinq.engine.numbers import define_readings
 from pinq.errors import PolicyError
 from pinq.policy.dialect import Dialect, is_text, is_workbook
-from pinq.policy.policy import AdbcRows, Policy
+from pinq.policy.policy import AdbcRows, Joined, Policy
 from pinq.public.checks import closest
 
 FileFacts = tuple[str | int, ...]
@@ -71,7 +71,7 @@ def source_files(policy: Policy) -> list[Path]:
         PolicyError: A folder holds a file that is no table, or cannot be listed.
     """
     try:
-        return sorted({file for path in _paths(policy) for file in _files_of(path, policy)})
+        return sorted({file for own in _read_by(policy) for path in _paths(own) for file in _files_of(path, own)})
     except OSError as error:
         why = error.strerror or "the disk failed"
         raise PolicyError(f"The files of {policy.dataset!r} cannot be listed: {why}.") from None
@@ -79,10 +79,11 @@ def source_files(policy: Policy) -> list[Path]:
 
 def missing_path(policy: Policy) -> Path | None:
     """Returns the first path of the source without a file; None if every path has one."""
-    for path in _paths(policy):
-        files = list(_files_of(path, policy))
-        if not files or not all(file.exists() for file in files):
-            return path
+    for own in _read_by(policy):
+        for path in _paths(own):
+            files = list(_files_of(path, own))
+            if not files or not all(file.exists() for file in files):
+                return path
     return None
 
 
@@ -126,9 +127,19 @@ def source_dialect(policy: Policy) -> Dialect | None:
     return Dialect() if any(text) else None
 
 
+def _spelling(policy: Policy) -> Dialect | None:
+    """The dialect of the source, or of a table of text that it joins."""
+    return next(filter(None, map(source_dialect, _read_by(policy))), None)
+
+
 def state_folder() -> Path:
     """Returns the provider's folder for files that belong to no single source."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "pinq"
+
+
+def _read_by(policy: Policy) -> Iterable[Policy]:
+    """The tables whose files are read for one: itself, or those that it joins."""
+    return (policy,) if policy.joined is None else policy.joined.tables.values()
 
 
 def _paths(policy: Policy) -> list[Path]:
@@ -255,10 +266,13 @@ def read_columns(policy: Policy, data: object = None, *, likely: bool = True) ->
         with ExitStack() as stack:
             connection = stack.enter_context(database(policy, data, files))
             dialect, lines = source_dialect(policy), Lines()
-            define_readings(connection, dialect)
+            define_readings(connection, dialect or _spelling(policy))
             source, types, categories = "source", dict[str, str](), dict[str, list[str]]()
             if dialect is not None:
-                source = _attach_lines(connection, _texts(policy, wanted_files(policy, files), dialect), lines)
+                text = _texts(policy, wanted_files(policy, files), dialect)
+                if hint := text.looks_like():
+                    raise FormatDoubt(hint, [text.other()] if text.other() else [])
+                source = _attach_lines(connection, text, lines, "lines", text.names)
             elif data is None and policy.adbc is not None:
                 types = _attach_streamed(connection, policy)
             else:
@@ -336,6 +350,54 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+# Columns of a projection are read; nothing else that an optimizer does is needed, and some of it
+# computes what stands inside of TRY before it.
+_KEPT_OPTIMIZERS = frozenset({"unused_columns", "column_lifetime"})
+
+
+def prepare_formulas(connection: duckdb.DuckDBPyConnection) -> None:
+    """Keeps DuckDB from computing parts of a formula outside of its ``TRY``.
+
+    And makes a division by zero, and a logarithm of it, fail rather than be infinite.
+    """
+    names = {name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()}
+    connection.execute(f"SET disabled_optimizers = '{','.join(sorted(names - _KEPT_OPTIMIZERS))}'")
+    connection.execute("SET ieee_floating_point_ops = false")
+
+
+INEXACT = {"DOUBLE": 53, "FLOAT": 24}
+"""The types that a library gives a column of whole numbers once one of them is missing.
+
+From this power of two on a number of the type is several whole numbers.
+"""
+AS_WHOLE = (
+    "Give the column as whole numbers or as text; pandas keeps it exact with "
+    "`pandas.read_csv(..., dtype={column: 'Int64'})`."
+)
+_WHOLE_OR_TEXT = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|VARCHAR")
+_SEVERAL_TEXTS = re.compile(r"(INTERVAL|STRUCT|MAP|UNION|VARIANT|TIME WITH TIME ZONE).*|.*\]", re.DOTALL)  # of equals
+
+
+def unit_kind(column: str, kind: str) -> str:
+    """The type of a privacy unit's column, one name for all whose texts agree.
+
+    Raises:
+        PolicyError: By its type, one person may be two, or two may be one.
+    """
+    if _SEVERAL_TEXTS.fullmatch(kind):
+        raise PolicyError(
+            f"The column {column!r} of `privacy_unit` has the type {kind}, in which equal values "
+            "may have different texts, so one person would be two. Name a column of text, numbers or dates."
+        )
+    if kind in INEXACT:  # two persons of 17 digits would be one, or NaN would be somebody
+        raise PolicyError(
+            f"The column {column!r} of `privacy_unit` has the type {kind}, in which the numbers of "
+            f"several people may be one. {AS_WHOLE}"
+        )
+    # The same person must have the same text in every file: 5 and '5' have, 5 and 5.00 have not.
+    return "whole numbers or text" if _WHOLE_OR_TEXT.fullmatch(kind) else kind
+
+
 @contextmanager
 def database(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that reads raw rows.
@@ -355,7 +417,12 @@ def database(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[du
 
 def _is_small(policy: Policy, data: object, files: Sequence[Path]) -> bool:
     """Whether a source may be read in a database that it shares: it sets nothing for all of it."""
-    sets = policy.memory_limit or policy.database or any(column.formula for column in policy.columns.values())
+    sets = (
+        policy.memory_limit
+        or policy.database
+        or policy.joined
+        or any(column.formula for column in policy.columns.values())
+    )
     if data is not None or sets:
         return not sets and is_table(data) and len(data) <= SMALL_ROWS  # type: ignore[arg-type]  # a table has rows
     # A few thousand bytes of Parquet may hold millions of rows.
@@ -395,9 +462,21 @@ def _attach_streamed(connection: duckdb.DuckDBPyConnection, policy: Policy) -> d
 
 
 def attach_typed(
-    connection: duckdb.DuckDBPyConnection, policy: Policy, data: object, column_names: Sequence[str] | None = None
+    connection: duckdb.DuckDBPyConnection,
+    policy: Policy,
+    data: object,
+    column_names: Sequence[str] | None = None,
+    lines: str = "lines",
 ) -> str:
-    """A frame, a table of a database or Parquet files, as SQL names them; of a frame the wanted columns, or all."""
+    """A frame, a table of a database, Parquet files or joined tables, as SQL names them.
+
+    Args:
+        connection: A connection that reads it.
+        policy: The policy that names it.
+        data: A frame in its place; None for none.
+        column_names: The wanted columns of a frame or of SQLite; None for all.
+        lines: A name for a table of its rows, where these are copied.
+    """
     if data is not None:
         connection.register("source", _arrow_table(data, policy, column_names))
         return "source"
@@ -406,6 +485,8 @@ def attach_typed(
             "A table of Spark is not looked at by `pinq init`. Propose a policy from a sample "
             "of it (`pinq init sample.parquet`), then name the table in its `source:`."
         )
+    if policy.joined is not None:
+        return _attach_joined(connection, policy, policy.joined)
     path = source_path(policy)
     if path is None:
         raise PolicyError(f"The policy of {policy.dataset!r} names no source: set `source:`, or pass rows from Python.")
@@ -413,16 +494,17 @@ def attach_typed(
         if not path.is_file():
             raise PolicyError(f"There is no database {path}.")
         if is_sqlite(path):
-            return _attach_sqlite(connection, path, policy.database.table, column_names)
+            return _attach_sqlite(connection, path, policy.database.table, column_names, lines)
+        base = quoted(str(path))
         try:
-            connection.execute(f"ATTACH {literal(str(path))} AS provider (READ_ONLY)")
+            connection.execute(f"ATTACH IF NOT EXISTS {literal(str(path))} AS {base} (READ_ONLY)")
         except duckdb.IOException as error:
             if "lock" not in str(error):
                 raise
             raise PolicyError(
                 f"The database {path} is open for writing in another program. Close it there, or give `pinq` a copy."
             ) from None
-        return f"provider.{quoted(policy.database.schema_name)}.{quoted(policy.database.table)}"
+        return f"{base}.{quoted(policy.database.schema_name)}.{quoted(policy.database.table)}"
     return f"read_parquet({_listed(wanted_files(policy, source_files(policy)))})"
 
 
@@ -434,7 +516,7 @@ def is_sqlite(path: Path) -> bool:
 
 
 def _attach_sqlite(
-    connection: duckdb.DuckDBPyConnection, path: Path, table: str, column_names: Sequence[str] | None
+    connection: duckdb.DuckDBPyConnection, path: Path, table: str, column_names: Sequence[str] | None, lines: str
 ) -> str:
     """Copies a table of SQLite as texts into one that spills where it outgrows memory."""
     try:
@@ -445,16 +527,54 @@ def _attach_sqlite(
                 raise PolicyError(f"The database {path} has no table {table!r}.")
             require_columns(column_names or (), known)
             names = list(map(quoted, column_names or known))
-            connection.execute(f"CREATE TEMP TABLE lines ({', '.join(f'{name} VARCHAR' for name in names)})")
+            connection.execute(f"CREATE TEMP TABLE {lines} ({', '.join(f'{name} VARCHAR' for name in names)})")
             rows = base.execute(f"SELECT {', '.join(names)} FROM {quoted(table)}")
             while piece := rows.fetchmany(SMALL_ROWS):
                 texts = [texts_of(column) for column in zip(*piece, strict=True)]
                 connection.register("rows", pa.table(texts, names=[str(number) for number in range(len(texts))]))
-                connection.execute("INSERT INTO lines SELECT * FROM rows")
+                connection.execute(f"INSERT INTO {lines} SELECT * FROM rows")
                 connection.unregister("rows")
     except sqlite3.Error:
         raise PolicyError(f"The database {path} cannot be read: it is damaged, or open in another program.") from None
-    return "lines"
+    return lines
+
+
+# A type's values that SQL takes for one, though their texts differ: by a collation of a database, and 0.0 and -0.0.
+_APART = {"VARCHAR": "decode(encode({}))", "DOUBLE": "({} + 0)", "FLOAT": "({} + 0::FLOAT)"}
+
+
+def _attach_joined(connection: duckdb.DuckDBPyConnection, policy: Policy, joined: Joined) -> str:
+    """Makes a view of the provider's SELECT, over one of each table that it reads, whose persons are texts."""
+    kinds, dialects = dict[str, str](), [source_dialect(table) for table in joined.tables.values()]
+    if len({(d.decimal, d.thousands, d.dates, d.century) for d in dialects if d is not None}) > 1:
+        raise PolicyError(f"The SELECT of {policy.name!r} joins texts that write numbers or dates differently (`csv`).")
+    for (name, table), dialect in zip(joined.tables.items(), dialects, strict=True):
+        columns, unit, lines = joined.columns[name], declared_columns(table)[-1], Lines()
+        if dialect is not None:
+            text = _texts(table, wanted_files(table, source_files(table)), dialect)
+            require_columns(columns, text.names, text.looks_like())
+            source = _attach_lines(connection, text, lines, f"{name}_lines", columns)
+            require_share(table, lines)
+        elif table.named_paths and len(list(_alike(connection, wanted_files(table, source_files(table))))) > 1:
+            raise PolicyError(f"The files of {table.name!r} declare different columns; alike ones can be joined.")
+        else:
+            source = attach_typed(connection, table, None, columns, f"{name}_lines")
+        types = columns_of(connection, source)
+        require_columns(columns, types)
+        kinds.setdefault(unit_kind(unit, types[unit]), table.table)
+        fields = {column: _APART.get(types[column], "{}").format(quoted(column)) for column in columns}
+        fields[unit] = _APART["VARCHAR"].format(f"CAST({quoted(unit)} AS VARCHAR)")
+        selected = ", ".join(f"{value} AS {quoted(column)}" for column, value in fields.items())
+        connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {selected} FROM {source}")
+    if len(kinds) > 1:
+        (kind, table_name), (other, beside), *_ = kinds.items()
+        raise PolicyError(
+            f"The SELECT of {policy.name!r} joins persons who are {kind} in {table_name}, and {other} in {beside}: one "
+            "person would be known by two texts. Give both columns one type."
+        )
+    prepare_formulas(connection)
+    connection.execute(f"CREATE TEMP VIEW joined AS {joined.query}")
+    return "joined"
 
 
 def wanted_files(policy: Policy, files: Sequence[Path]) -> Sequence[Path]:
@@ -503,14 +623,14 @@ def _texts(policy: Policy, files: Sequence[Path], dialect: Dialect) -> TextFiles
     return Workbooks(files, dialect) if all(books) else DelimitedFiles(files, dialect)
 
 
-def _attach_lines(connection: duckdb.DuckDBPyConnection, files: TextFiles, lines: Lines) -> str:
+def _attach_lines(
+    connection: duckdb.DuckDBPyConnection, files: TextFiles, lines: Lines, name: str, columns: Sequence[str]
+) -> str:
     """Makes the readable lines' fields reachable, as text, in a table that spills where it outgrows memory."""
-    if hint := files.looks_like():
-        raise FormatDoubt(hint, [files.other()] if files.other() else [])
-    connection.execute(f"CREATE TEMP TABLE lines ({', '.join(f'{quoted(name)} VARCHAR' for name in files.names)})")
-    for piece in _registered(connection, files.read(files.names, lines)):
-        connection.execute(f"INSERT INTO lines SELECT * FROM {piece.name}")
-    return "lines"
+    connection.execute(f"CREATE TEMP TABLE {name} ({', '.join(f'{quoted(column)} VARCHAR' for column in columns)})")
+    for piece in _registered(connection, files.read(columns, lines)):
+        connection.execute(f"INSERT INTO {name} SELECT * FROM {piece.name}")
+    return name
 
 
 def columns_of(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, str]:
@@ -663,7 +783,7 @@ class OpenSource:
         self._columns = list(dict.fromkeys(declared_columns(policy)))
         self._text: TextFiles | None = None
         dialect = source_dialect(policy) if data is None else None
-        define_readings(connection, dialect)
+        define_readings(connection, _spelling(policy) if data is None else None)
         if data is None and policy.named_paths:
             wanted_files(policy, files)
         if dialect is not None:

@@ -74,6 +74,28 @@ class AdbcTable(Declared):
     adbc: AdbcRows
 
 
+class SelectedRows(Declared):
+    """Rows that a SELECT of the provider makes of other tables of the policy, joined by the persons' columns."""
+
+    select: str = Field(
+        min_length=1, max_length=65_536, description="SELECT ... FROM visits JOIN patients ON visits.pid = patients.id"
+    )
+
+
+class Joined(Declared):
+    """A SELECT of the provider that was checked, written anew, and what it reads.
+
+    Attributes:
+        query: The SELECT, with the names below for tables.
+        tables: The tables of the policy.
+        columns: The columns of each that are read.
+    """
+
+    query: str
+    tables: dict[str, Policy]
+    columns: dict[str, tuple[str, ...]]
+
+
 class GroupGrant(Declared):
     """The grant of a member of a group at the first sign-in."""
 
@@ -130,10 +152,13 @@ class Policy(Public):
         ),
         Goes.PRIVATE,
     ] = Field(description="name under which analysts know it")
-    source: Annotated[str | SourcePaths | DatabaseTable | SparkTable | AdbcTable | None, Goes.PRIVATE] = Field(
+    source: Annotated[
+        str | SourcePaths | DatabaseTable | SparkTable | AdbcTable | SelectedRows | None, Goes.PRIVATE
+    ] = Field(
         default=None,
         description="a Parquet or CSV file or a workbook, a pattern or a folder of them, relative to the policy, or a "
-        "list of these; or a table of DuckDB, of Spark, or of a database with an ADBC driver",
+        "list of these; or a table of DuckDB, of Spark, or of a database with an ADBC driver; or a SELECT over other "
+        "tables of the policy",
     )
     csv: Annotated[Dialect | None, Goes.LOGGED] = Field(
         default=None, description="how delimited text or a sheet is written; what is not declared is as usual"
@@ -197,6 +222,8 @@ class Policy(Public):
     unit: Annotated[PrivacyUnit | None, Goes.PRIVATE] = Field(default=None, exclude=True, repr=False)
     # The pairs of each column's lookup table; set by who reads the file.
     lookups: Annotated[dict[str, dict[str, str]], Goes.PRIVATE] = Field(default_factory=dict, exclude=True, repr=False)
+    # What the SELECT of the source reads; set by who checks it.
+    joined: Annotated[Joined | None, Goes.PRIVATE] = Field(default=None, exclude=True, repr=False)
     # Where relative paths start; set by who reads the file.
     folder: Annotated[Path, Goes.PRIVATE] = Field(default=Path("."), exclude=True, repr=False)
 
@@ -373,9 +400,14 @@ class Policy(Public):
         A later key is one of them unless it is listed here. A column is not: what it declares is in the
         identity of its partitions. But it has a part in which rows are kept of a unit.
         """
+        own: list[JsonValue] = [READING, self._reads, None if self.bounded_unit is None else self.schema_.row_digest]
+        joined = () if self.joined is None else self.joined.tables.values()
+        return [*own, *([one.table, one._reads, one.bounded_unit.column if one.bounded_unit else ""] for one in joined)]
+
+    @property
+    def _reads(self) -> JsonValue:
         keys = self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_READS_NOTHING)
-        said = {key: value for key, value in keys.items() if value}  # `csv: {}` says nothing
-        return [READING, said, None if self.bounded_unit is None else self.schema_.row_digest]
+        return {key: value for key, value in keys.items() if value}  # `csv: {}` says nothing
 
     @property
     def digest(self) -> str:

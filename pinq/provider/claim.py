@@ -69,6 +69,8 @@ def _claims(policy: Policy) -> list[list[Path]]:
     A table of Spark or of a database server has one claim, in the state folder, the same for all
     policies of this user. Of rows that a caller passes nothing is known, so they have none.
     """
+    if policy.joined is not None:  # the tables that it reads have claims of their own
+        return []
     if policy.served_by is not None:
         return [[state_folder() / f"{_digest(policy.served_by)}.claim"]]
     return [_claim_files(file, policy) for file in source_files(policy)]

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from pinq.engine.derived import check_formulas, with_lookups
+from pinq.engine.joins import checked_join
 from pinq.errors import PolicyError, QueryError
 from pinq.language.parts import closed_parts
 from pinq.policy.plain_yaml import read_yaml
@@ -39,8 +40,9 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
                 closed_parts(table.cohorts, table.schema_)
         except QueryError as error:
             raise PolicyError(f"The cohorts of {table.name!r}: {error}") from None
-    tables = {name: with_lookups(table) for name, table in policy.tables.items()}
-    return with_lookups(policy).model_copy(update={"tables": tables}) if tables else with_lookups(policy)
+    tables = {name: checked_join(with_lookups(table), policy.tables) for name, table in policy.tables.items()}
+    own = checked_join(with_lookups(policy), policy.tables)
+    return own.model_copy(update={"tables": tables}) if tables else own
 
 
 def _read(path: str | os.PathLike[str]) -> Policy:
@@ -83,7 +85,7 @@ def parse_policy(text: str, file: Path) -> Policy:
         raise PolicyError(
             f"The policy file {file} must be a mapping with keys like `dataset`, `source`, `cap`, `columns`."
         )
-    if own := [key for key in ("folder", "lookups", "table", "unit") if key in content]:
+    if own := [key for key in ("folder", "joined", "lookups", "table", "unit") if key in content]:
         raise PolicyError(f"The policy file {file} is not valid:\n  {own[0]}: unknown key")
     try:
         return Policy.model_validate(content | {"folder": Path(os.path.realpath(file)).parent})
@@ -121,12 +123,13 @@ _BRANCHES = (
     "DatabaseTable",
     "SparkTable",
     "AdbcTable",
+    "SelectedRows",
     "literal['row']",
     "str",
     "tuple[str, ...]",
 )
 # Each kind of source in a mapping has a key of its own; where that is missing, another kind is meant.
-_SOURCES = {"DatabaseTable": "database", "SparkTable": "spark", "AdbcTable": "adbc"}
+_SOURCES = {"DatabaseTable": "database", "SparkTable": "spark", "AdbcTable": "adbc", "SelectedRows": "select"}
 _EITHER = {
     "privacy_unit": "write `row`, or {column: person_id, max_rows: 3}",
     "source": "write a file, a pattern or a folder, a list of these, or {database: file.duckdb, table: people}",

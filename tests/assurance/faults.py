@@ -58,6 +58,7 @@ COHORTS = "tests/privacy/test_cohorts.py"
 CHANGES = "tests/privacy/test_changing_tables.py"
 VERSIONS = "tests/integration/provider/test_versions.py"
 REGISTRY = "tests/integration/provider/test_year_of_a_registry.py"
+JOINED = "tests/integration/provider/test_joined_tables.py"
 CLINIC = "tests/integration/provider/test_tables_of_a_policy.py"
 ALONE = "tests/property/test_rows_alone.py"
 ATTEMPTS = "tests/contract/test_every_attempt.py"
@@ -415,7 +416,7 @@ FAULTS = (
     ),
     Fault(
         "persons are known by doubles",
-        "pinq/engine/encoding.py",
+        "pinq/engine/sources.py",
         "if kind in INEXACT:  # two persons",
         "if False:  # two persons",
         (ENGINES_ROWS,),
@@ -833,5 +834,33 @@ FAULTS = (
         "                log.refuse(error, analyst, request, query)\n            return error\n\n        # What the budget",
         "                pass\n            return error\n\n        # What the budget",
         (ATTEMPTS,),
+    ),
+    Fault(
+        "tables are joined by any columns",
+        "pinq/engine/joins.py",
+        "persons = all(column in (one | other)[name].persons for name, column in columns)",
+        "persons = True",
+        (JOINED,),
+    ),
+    Fault(
+        "rows of several people are a group",
+        "pinq/engine/joins.py",
+        "not groups or any(column in scope[name].persons for name, column in groups)",
+        "True",
+        (JOINED,),
+    ),
+    Fault(
+        "persons of joined tables are compared by the collation of a database",
+        "pinq/engine/sources.py",
+        '        fields[unit] = _APART["VARCHAR"].format(f"CAST({quoted(unit)} AS VARCHAR)")\n',
+        "        fields[unit] = quoted(unit)\n",
+        (JOINED,),
+    ),
+    Fault(
+        "another reading of a joined table begins no version",
+        "pinq/policy/policy.py",
+        "return [*own, *(",
+        "return own or [*own, *(",
+        (JOINED,),
     ),
 )

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from pinq.engine.derived import FUNCTIONS, PARTS, TYPES, prepare_formulas, require_row_wise, tried_formula
+from pinq.engine.derived import FUNCTIONS, PARTS, TYPES, require_row_wise, tried_formula
 from pinq.engine.numbers import define_readings
+from pinq.engine.sources import prepare_formulas
 from pinq.errors import PolicyError
 
 HOSTILE = {

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins that are the provider's: a table of a policy may be a SELECT over its other tables.
+
+The grammar is small, and right by construction. Tables are joined where their persons are equal,
+and grouped by their persons among other columns; all else looks at one row:
+
+    SELECT   columns, expressions of a row, and in groups count, sum, min, max, bool_and, bool_or
+    FROM     tables of the policy, or a SELECT of this grammar in parentheses, with a name
+    [LEFT] JOIN ... ON  persons of one = persons of the other [AND ...]
+    WHERE    an expression of a row
+    GROUP BY columns, one of them a table's persons
+
+So there is no window, limit, order, union, random draw, file or table function, and no subquery
+elsewhere. DuckDB parses the SELECT, and another text is written from what was understood of its
+tree. Only this text runs.
+
+Privacy:
+    Adjacency: tables that differ by all rows of one unit. Claim: a row of the result is a function
+    of the rows of the unit that it names, so the results differ by that unit's rows alone, and
+    ``max_rows`` of these are kept (privacy.md 9.3). Why: by induction over the SELECT, of the
+    columns of a row that hold persons those that are not empty name one unit, of whose rows alone
+    the row is made; or all are empty. A table has one such column. A join adds rows whose person is
+    equal, and nothing is equal to an empty one; whether a LEFT JOIN finds any follows from the same
+    unit. An expression sees one row, and its error is its missing value. A group has one unit, or
+    no person at all. The result must have a column of persons under the name of the privacy unit,
+    and rows in which it is empty are left out. Persons are compared by the texts by which the
+    encoder knows them: by no collation, and not as numbers. Aggregates are exact, whatever the
+    order in which rows come: sums are of decimals.
+    Held by: tests/integration/provider/test_joined_tables.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from pinq.engine.derived import column_of, folded, nodes, parse_tree, row_wise, unplaced
+from pinq.engine.sources import declared_columns, quoted
+from pinq.errors import PolicyError
+from pinq.policy.policy import Joined, Policy, SelectedRows
+
+AGGREGATES = frozenset(("count", "count_star", "sum", "min", "max", "bool_and", "bool_or"))
+"""What a SELECT may call for a group: functions of its rows in any order."""
+EXACT = "DECIMAL(18, 6)"
+"""As what the values of a sum are read, so that none is rounded otherwise in another order, and no sum overflows."""
+
+_WORDS = {
+    "modifiers": "ORDER BY, LIMIT or DISTINCT",
+    "cte_map": "WITH",
+    "aggregate_handling": "GROUP BY ALL",
+    "group_sets": "several groupings",
+    "column_name_alias": "names for the columns of a table",
+    "using_columns": "USING: write ON",
+    **dict.fromkeys(("ref_type", "join_type", "is_implicit"), "another join than JOIN and LEFT JOIN with ON"),
+    "schema_name": "a table with a schema",
+}
+_UNORDERED = {"type": "ORDER_MODIFIER", "orders": list[object]()}
+
+
+@dataclass(frozen=True)
+class _Relation:
+    """A table in FROM.
+
+    Attributes:
+        persons: The names of its columns that hold persons.
+        reads: The names of its columns that are read; filled while expressions are.
+        columns: All its columns; None where only the source knows.
+    """
+
+    persons: frozenset[str]
+    reads: dict[str, str]
+    columns: frozenset[str] | None = None
+
+
+_Scope = dict[str, _Relation]
+
+
+def checked_join(policy: Policy, tables: Mapping[str, Policy]) -> Policy:
+    """A table's policy, with what its SELECT reads where its source is one; looks at no source.
+
+    Args:
+        policy: The policy of the table.
+        tables: All tables of the policy.
+
+    Raises:
+        PolicyError: The rows of the SELECT may be made of two units, or it cannot be shown that they are not.
+    """
+    if not isinstance(policy.source, SelectedRows) or policy.joined is not None:
+        return policy
+    with duckdb.connect(config={"enable_external_access": "false", "autoinstall_known_extensions": "false"}) as parser:
+        reader = _Reader(parser, policy, tables)
+        query, persons, _ = reader.select(reader.parsed(policy.source.select)["node"])
+    unit = declared_columns(policy)[-1]
+    reader.require(
+        folded(unit) in persons, f"has no column {unit!r} (the `privacy_unit`) that is a table's column of persons"
+    )
+    columns = {name: tuple(reader.reads[name].values()) for name in reader.tables}
+    return policy.model_copy(update={"joined": Joined(query=query, tables=reader.tables, columns=columns)})
+
+
+class _Reader:
+    """Reads the tree of a SELECT, and writes it anew.
+
+    Args:
+        parser: A connection that parses it.
+        policy: The policy of its table.
+        every: All tables of the policy.
+
+    Attributes:
+        tables: The tables that were read, by their names in the new text.
+        reads: The columns of each that were read.
+    """
+
+    def __init__(self, parser: duckdb.DuckDBPyConnection, policy: Policy, every: Mapping[str, Policy]) -> None:
+        self._parser, self._where, self._every = parser, f"`select` of {policy.name!r}", every
+        self.tables, self.reads = dict[str, Policy](), dict[str, dict[str, str]]()
+        self._plain = self.parsed("SELECT 1 FROM a JOIN (SELECT 1 FROM b) c ON true GROUP BY 1")["node"]
+
+    def require(self, fulfilled: object, fault: str) -> None:
+        """Raises ``PolicyError`` with this fault, if it is one."""
+        if not fulfilled:
+            raise PolicyError(f"{self._where} {fault}. Each row must be made of rows of one person.")
+
+    def parsed(self, text: str) -> dict[str, Any]:
+        """The tree of a statement; ``PolicyError`` unless it is one SELECT."""
+        statements = parse_tree(self._parser, text, self._where)["statements"]
+        self.require(len(statements) == 1, "is more than one statement")
+        statement: Any = unplaced(statements[0])
+        return dict(statement)
+
+    def select(self, node: dict[str, Any]) -> tuple[str, frozenset[str], frozenset[str]]:
+        """Reads a SELECT; returns its new text, the names of its columns of persons, and of all columns."""
+        self.require(node["type"] == "SELECT_NODE", "is a UNION, or no SELECT with FROM")
+        own = ("select_list", "from_table", "where_clause", "group_expressions", "group_sets")
+        self._require_plain(node, self._plain, own)
+        source, scope = self._from(node["from_table"])
+        groups = [self._column(group, scope) for group in node["group_expressions"]]
+        self.require(node["group_sets"] == ([[*range(len(groups))]] if groups else []), f"has {_WORDS['group_sets']}")
+        self.require(
+            not groups or any(column in scope[name].persons for name, column in groups),
+            "groups rows of several people: GROUP BY a table's column of persons, too",
+        )
+        items, persons = dict[str, str](), set[str]()
+        for item in node["select_list"]:
+            column = self._column(item, scope) if item["class"] == "COLUMN_REF" else None
+            name = item["alias"] or (item["column_names"][-1] if column else "")
+            self.require(name, "has an expression without a name: write AS")
+            self.require(folded(name) not in map(folded, items), f"has two columns called {name}")
+            if column and column[1] in scope[column[0]].persons:
+                persons.add(folded(name))
+            items[name] = self._value(item, scope, grouped=bool(groups))
+        query = f"SELECT {', '.join(f'{value} AS {quoted(name)}' for name, value in items.items())} FROM {source}"
+        if node["where_clause"]:
+            query += f" WHERE {self._scalar(node['where_clause'], scope)}"
+        if groups:
+            query += f" GROUP BY {', '.join(f'{quoted(name)}.{quoted(column)}' for name, column in groups)}"
+        return query, frozenset(persons), frozenset(map(folded, items))
+
+    def _require_plain(self, node: dict[str, Any], plain: dict[str, Any], read: tuple[str, ...]) -> None:
+        """Requires that all keys of a node but those that are read have the values of a plain one."""
+        for key in sorted(node.keys() | plain.keys()):
+            if key not in read:
+                same = key in node and node[key] == plain.get(key)
+                self.require(same, f"has {_WORDS.get(key, key.replace('_', ' '))}")
+
+    def _from(self, node: dict[str, Any]) -> tuple[str, _Scope]:
+        """Reads what stands in FROM; returns its new text, and the tables by the names that they have there."""
+        plain = self._plain["from_table"]
+        match node["type"]:
+            case "BASE_TABLE":
+                self._require_plain(node, plain["left"], ("alias", "table_name", "qualified_name"))
+                return self._table(node["table_name"], node["alias"] or node["table_name"])
+            case "SUBQUERY":
+                self._require_plain(node, plain["right"], ("alias", "subquery"))
+                self.require(node["alias"], "has a SELECT in FROM without a name")
+                query, persons, columns = self.select(node["subquery"]["node"])
+                return f"({query}) AS {quoted(node['alias'])}", {folded(node["alias"]): _Relation(persons, {}, columns)}
+            case "JOIN":
+                self._require_plain(node, plain, ("left", "right", "condition", "join_type"))
+                return self._join(node)
+        raise PolicyError(f"{self._where} reads something that is no table of the policy, beside FROM or in it.")
+
+    def _table(self, name: str, alias: str) -> tuple[str, _Scope]:
+        known = ", ".join(own for own, table in self._every.items() if not isinstance(table.source, SelectedRows))
+        self.require(name in self._every, f"reads {name!r}, which is none of the policy's tables: {known}")
+        table = self._every[name]
+        self.require(
+            table.named_paths or table.database,
+            f"reads {name!r}, which is neither files nor a table of a database file",
+        )
+        unit = declared_columns(table)[-1]
+        own = next((own for own, read in self.tables.items() if read is table), f"joined{len(self.tables)}")
+        self.tables[own] = table
+        reads = self.reads.setdefault(own, {folded(unit): unit})
+        return f"{own} AS {quoted(alias)}", {folded(alias): _Relation(frozenset([folded(unit)]), reads)}
+
+    def _join(self, node: dict[str, Any]) -> tuple[str, _Scope]:
+        self.require(node["join_type"] in ("INNER", "LEFT"), f"has {_WORDS['join_type']}")
+        (left, one), (right, other) = self._from(node["left"]), self._from(node["right"])
+        self.require(not one.keys() & other.keys(), "gives two tables one name")
+        pairs = list[str]()
+        for equal in _conjuncts(node["condition"]):
+            columns = [self._column(side, one | other) for side in (equal.get("left"), equal.get("right"))]
+            persons = all(column in (one | other)[name].persons for name, column in columns)
+            self.require(
+                equal["type"] == "COMPARE_EQUAL" and persons and (columns[0][0] in one) != (columns[1][0] in one),
+                "joins rows of several people: ON must say that persons of a table are those of another, and no more",
+            )
+            pairs.append(" = ".join(f"{quoted(name)}.{quoted(column)}" for name, column in columns))
+        right = f"({right})" if node["right"]["type"] == "JOIN" else right
+        return f"{left} {node['join_type']} JOIN {right} ON {' AND '.join(pairs)}", one | other
+
+    def _column(self, node: Any, scope: _Scope) -> tuple[str, str]:
+        """Resolves a column's name in place; returns its table's name and its own, folded."""
+        self.require(node and node["class"] == "COLUMN_REF", "has an expression where a column must stand")
+        names = column_of(node)
+        if len(names) == 1 and len(scope) == 1:
+            names = (*scope, *names)
+            node["column_names"] = [next(iter(scope)), *node["column_names"]]
+        written = ".".join(map(str, node["column_names"]))
+        self.require(len(names) == 2 and names[0] in scope, f"reads {written}: write TABLE.COLUMN, of a table in FROM")
+        table, column = names
+        relation = scope[table]
+        self.require(relation.columns is None or column in relation.columns, f"reads {written}, which is not there")
+        relation.reads.setdefault(column, node["column_names"][-1])
+        return table, column
+
+    def _value(self, node: dict[str, Any], scope: _Scope, *, grouped: bool) -> str:
+        """Writes a value: an aggregate of a group, or an expression of a row."""
+        name = node.get("function_name")
+        if node["class"] != "FUNCTION" or name not in AGGREGATES:  # a window has such a name, too
+            return self._scalar(node, scope)
+        self.require(grouped, "counts over rows of several people: GROUP BY a table's column of persons")
+        values = [argument["expression"] for argument in node["arguments"]]
+        self.require(len(values) == (name != "count_star"), f"calls {name} with {len(values)} values")
+        plain = {"schema": "", "catalog": "", "export_state": False, "order_bys": _UNORDERED}
+        self.require(all(node[key] == plain[key] for key in plain), f"calls {name} in a form that is not allowed")
+        value = self._scalar(values[0], scope) if values else "*"
+        value = f"TRY_CAST({value} AS {EXACT})" if name == "sum" else value
+        call = f"{'count' if name == 'count_star' else name}({'DISTINCT ' if node['distinct'] else ''}{value})"
+        return f"{call} FILTER (WHERE {self._scalar(node['filter'], scope)})" if node["filter"] else call
+
+    def _scalar(self, node: dict[str, Any], scope: _Scope) -> str:
+        """Writes an expression of one row, whose error is its missing value."""
+        columns = {self._column(one, scope) for one in nodes(node) if one["class"] == "COLUMN_REF"}
+        row_wise(node, self._where, columns)
+        if node["class"] == "COLUMN_REF":
+            return ".".join(map(quoted, node["column_names"]))
+        statement = self.parsed("SELECT 1")
+        statement["node"]["select_list"] = [node | {"alias": ""}]
+        text = json.dumps({"error": False, "statements": [statement]})
+        ((query,),) = self._parser.execute("SELECT json_deserialize_sql(?::JSON)", [text]).fetchall()
+        return f"TRY(({query.removeprefix('SELECT ')}))"
+
+
+def _conjuncts(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The parts of a condition that AND joins."""
+    if node["type"] == "CONJUNCTION_AND":
+        for part in node["children"]:
+            yield from _conjuncts(part)
+    else:
+        yield node
