@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 INTERVALS = 8
 """Parts of the time by default: noise adds up over later parts, and fewer hide the curve's shape."""
 
+STEPS = 11  # ends of the steps of a long interval in a picture
+
 
 class Curves(Result):
     """Survival curves, or cumulative incidences: a row for each group and end of an interval.
@@ -52,9 +54,10 @@ class Curves(Result):
         *groups, time, _, _, _ = self.frame.columns
         curves = list(self.frame.groupby(groups, sort=False)) if groups else [(("all rows",), self.frame)]
         for number, ((name,), rows) in enumerate(curves):
-            at, value = rows[time].to_numpy(dtype=float), rows["value"]
+            at = self._steps(rows[time].to_numpy(dtype=float))
+            value, low, high = (np.interp(at, rows[time], rows[name]) for name in NUMBERS)
             ax.step(at, value, where="post", color=colour(number), label=str(name))
-            ax.fill_between(at, rows["low"], rows["high"], step="post", color=colour(number), alpha=0.2, linewidth=0)
+            ax.fill_between(at, low, high, step="post", color=colour(number), alpha=0.2, linewidth=0)
         ax.set_ylim(0, 1.02)
         ax.set_xlim(float(self.frame[time].min()), float(self.frame[time].max()))
         ax.set_xlabel(time)
@@ -65,6 +68,15 @@ class Curves(Result):
         if "at_risk" in self.more:
             self._write_at_risk(ax, time, len(curves))
         return ax
+
+    def _steps(self, ends: np.ndarray) -> np.ndarray:
+        """Returns the times of steps: ends of intervals, and times within long ones, over which ends are spread."""
+        starts = self.more["at_risk"].iloc[: len(ends) - 1, -4] if "at_risk" in self.more else ends[1:]
+        within = [
+            np.linspace(before, end, STEPS if start < end else 2)[1:]
+            for before, start, end in zip(ends, starts, ends[1:], strict=False)
+        ]
+        return np.concatenate([ends[:1], *within])
 
     def _write_at_risk(self, ax: Axes, time: str, curves: int) -> None:
         """Writes the numbers at risk below the axis, a line for each curve."""

@@ -321,20 +321,6 @@ def test_the_example_of_three_holders_runs(tmp_path: Path) -> None:
     assert len(re.findall(r"chain: verified", printed)) == 3
 
 
-def test_the_example_of_a_hospital_runs(tmp_path: Path) -> None:
-    """Four statistics cost the budget of 1, each number stands beside the exact one, and the pictures are there."""
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    printed = run_script(tmp_path / "examples" / "hospital.py")
-    assert "spent=1, remaining=0" in printed
-    for name in ("treated", "sex", "age: >="):
-        (found,) = re.findall(rf"{name}.* odds ratio +(\S+) +(\S+) +(\S+) +(\S+)", printed)
-        value, low, high, exact = map(float, found)
-        assert low < value < high
-        assert 0.4 < value / exact < 2.5
-    for name in ("survival.png", "odds.png"):
-        assert (tmp_path / "build" / "hospital-example" / name).stat().st_size > 5000
-
-
 def test_the_readmes_commands_exist() -> None:
     """Every `pinq` and `make` command of the README is a real one, and its options too."""
     helps: dict[str, str] = {}

@@ -26,9 +26,16 @@ def kinds(notebook: Any) -> list[list[list[str]]]:
     ]
 
 
-def test_each_role_has_a_notebook_and_so_have_tables_and_synthetic_rows() -> None:
+def test_each_role_has_a_notebook_and_so_have_tables_synthetic_rows_and_a_report() -> None:
     """In the order in which they are read."""
-    assert [file.stem for file in NOTEBOOKS] == ["1-provider", "2-analyst", "3-auditor", "4-tables", "5-synthetic"]
+    assert [file.stem for file in NOTEBOOKS] == [
+        "1-provider",
+        "2-analyst",
+        "3-auditor",
+        "4-tables",
+        "5-synthetic",
+        "6-hospital",
+    ]
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
@@ -42,6 +49,22 @@ def test_a_notebook_runs_and_shows_what_it_keeps(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"/tmp/|/home/|/root|pinq_[\w-]{20,}", text)
     assert "<h" in RUNNER["page"](done) or "<pre" in RUNNER["page"](done)
+
+
+def test_a_hospitals_report_keeps_to_its_budget_and_is_near_the_exact_one() -> None:
+    """Each odds ratio is in its interval and near the exact one, and all statistics together cost 1."""
+    kept = (ROOT / "examples" / "gallery" / "6-hospital.ipynb").read_text(encoding="utf-8")
+    text = "\n".join(
+        "".join(output.get("data", {}).get("text/html", []) or output.get("data", {}).get("text/plain", []))
+        for cell in json.loads(kept)["cells"]
+        for output in cell.get("outputs", [])
+    )
+    assert "spent=1, remaining=0" in text
+    rows = re.findall(r"<td>odds ratio</td>" + r"\s*<td>([\d.]+)</td>" * 4, text)
+    assert len(rows) == 4
+    for value, low, high, exact in (map(float, row) for row in rows):
+        assert low < value < high
+        assert 0.5 < value / exact < 2
 
 
 def test_a_run_changes_nothing_that_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,3 +212,15 @@ def test_alternatives(handle: Any) -> None:
         with pytest.raises(QueryError, match="alternative"):
             function(handle, *columns, **asked, epsilon=1)
     assert handle.budget.spent == spent
+
+
+def test_a_picture_of_survival_falls_within_long_intervals(handle: Any) -> None:
+    """Of 3 intervals of 10 weeks a curve has 31 points, of 30 of a week each only their ends."""
+    for intervals, points in ((3, 31), (30, 31)):
+        curves = survival(handle, "week", "event", intervals=intervals, epsilon=10_000, reuse=True)
+        (line,) = curves.plot().get_lines()
+        at, value = np.asarray(line.get_xdata(), dtype=float), np.asarray(line.get_ydata(), dtype=float)
+        assert len(at) == points
+        ends = curves.frame.drop_duplicates("week", keep="last")
+        close(np.interp(ends["week"], at, value), ends["value"])
+        assert len(np.unique(value)) > 20
