@@ -92,7 +92,7 @@ class Fitting:
         room = self.purchase.room(left) - sum(table.size for table in model.tables)
         # A table bought twice at one price would be one question, whose answer a fit that runs again takes twice.
         dear = {bought.columns for bought in self.bought if bought.epsilon == price}
-        growth = model.tree.growth()
+        growth = model.tree.growth
         held = [pair for pair in self.purchase.pairs if not growth[pair]]
         bare = self.purchase.uncovered([columns for columns in model.potentials if len(columns) > 1])
         for pairs in ([pair for pair in self.purchase.pairs if bare & {*pair}], self.purchase.pairs):

@@ -133,6 +133,7 @@ class JunctionTree:
     def _cells(self, columns: Iterable[int]) -> int:
         return math.prod(self.sizes[column] for column in {*columns})
 
+    @cached_property
     def growth(self) -> dict[Clique, int]:
         """The largest number of further cells of a tree with one more pair in a clique.
 
@@ -198,28 +199,6 @@ class JunctionTree:
         parent = self.cliques[self.parents[place]] if place else ()
         return tuple(column for column in self.cliques[place] if column in parent)
 
-    def beside(
-        self, tables: Sequence[np.ndarray], column: int, others: Iterable[int]
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """The marginal of a column with each of some others, exact; the column's own axis is the first.
-
-        It walks through the tree from a clique that holds the column. Of each clique that it meets it knows
-        the column's shares given those columns that part the clique from the cliques before.
-        """
-        home, missing = self.home((column,)), set(others)
-        walk: list[tuple[int, int, Clique, np.ndarray]] = [(home, home, (column,), np.eye(self.sizes[column]))]
-        while walk and missing:
-            place, before, given, shares = walk.pop()
-            clique = self.cliques[place]
-            for other in missing & {*clique}:
-                yield other, _joined(tables[place], clique, given, shares, (other,))
-            missing -= {*clique}
-            for after in {*self.near[place]} - {before}:
-                parting = self.separator(max(place, after))
-                joint = _joined(tables[place], clique, given, shares, parting)
-                known = joint.sum(axis=0)
-                walk.append((after, place, parting, np.divide(joint, known, out=joint * 0, where=known > 0)))
-
     def spread(self, table: np.ndarray, columns: Clique, place: int) -> np.ndarray:
         """A table of some columns with an axis for each column of a clique."""
         return table.reshape([self.sizes[column] if column in columns else 1 for column in self.cliques[place]])
@@ -233,12 +212,47 @@ def _summed(table: np.ndarray, clique: Clique, columns: Clique) -> np.ndarray:
     return table.reshape(shape)
 
 
-def _joined(table: np.ndarray, clique: Clique, given: Clique, shares: np.ndarray, wanted: Clique) -> np.ndarray:
-    """The joint marginal of a column, whose shares given some columns of a clique are known, with wanted ones of it."""
-    axes = {column: axis for axis, column in enumerate(column for column in clique if column in {*given, *wanted})}
-    own = len(axes)
-    sides = [own, *map(axes.__getitem__, given)], [own, *map(axes.__getitem__, wanted)]
-    return np.asarray(np.einsum(shares, sides[0], _summed(table, clique, tuple(axes)), [*range(own)], sides[1]))
+class _Walks:
+    """Walks through a tree from one column after the other; a sum over a clique serves all that come the same way."""
+
+    def __init__(self, tree: JunctionTree, tables: Sequence[np.ndarray]) -> None:
+        self.tree, self.tables = tree, tables
+        self.sums: dict[tuple[int, Clique, Clique], np.ndarray] = {}
+
+    def beside(self, column: int, missing: set[int]) -> Iterator[tuple[int, np.ndarray]]:
+        """The marginal of a column with each of some others, exact; the column's own axis is the first.
+
+        It walks through the tree from a clique that holds the column. Of each clique that it meets it knows
+        the column's shares given those columns that part the clique from the cliques before.
+        """
+        tree, home = self.tree, self.tree.home((column,))
+        walk: list[tuple[int, int, Clique, np.ndarray]] = [(home, home, (column,), np.eye(tree.sizes[column]))]
+        while walk and missing:
+            place, before, given, shares = walk.pop()
+            for other in missing & {*tree.cliques[place]}:
+                yield other, self._joined(place, given, shares, (other,))
+            missing = missing - {*tree.cliques[place]}
+            for after in {*tree.near[place]} - {before}:
+                parting = tree.separator(max(place, after))
+                joint = self._joined(place, given, shares, parting)
+                known = joint.sum(axis=0)
+                walk.append((after, place, parting, np.divide(joint, known, out=joint * 0, where=known > 0)))
+
+    def _joined(self, place: int, given: Clique, shares: np.ndarray, wanted: Clique) -> np.ndarray:
+        """The joint marginal of a column, whose shares given some columns of a clique are known, with wanted ones."""
+        both = [column for column in given if column in wanted]
+        lost = [column for column in given if column not in both]
+        order = [*both, *lost, *(column for column in wanted if column not in both)]
+        rows = [math.prod(self.tree.sizes[column] for column in columns) for columns in (both, lost)]
+        if (place, given, wanted) not in self.sums:
+            axes = tuple(sorted(order))
+            table = _summed(self.tables[place], self.tree.cliques[place], axes)
+            self.sums[place, given, wanted] = table.transpose(list(map(axes.index, order))).reshape(*rows, -1)
+        known = shares.transpose(list(map((-1, *given).index, (*both, -1, *lost))))
+        joint = known.reshape(rows[0], -1, rows[1]) @ self.sums[place, given, wanted]
+        names = [*both, -1, *order[len(given) :]]
+        shape = [len(shares) if name < 0 else self.tree.sizes[name] for name in names]
+        return joint.reshape(shape).transpose(list(map(names.index, (-1, *wanted))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,12 +323,13 @@ class GraphicalModel:
     def pairs(self, wanted: Iterable[Clique]) -> dict[Clique, np.ndarray]:
         """The marginals of pairs of columns, in one walk for each column that is the smaller of a pair."""
         found: dict[Clique, np.ndarray] = {}
-        larger: dict[int, list[int]] = {}
+        larger: dict[int, set[int]] = {}
         for pair in wanted:
             small, large = sorted(pair, key=self.sizes.__getitem__)
-            larger.setdefault(small, []).append(large)
+            larger.setdefault(small, set()).add(large)
+        walks = _Walks(self.tree, self.tables)
         for small, others in larger.items():
-            for other, table in self.tree.beside(self.tables, small, others):
+            for other, table in walks.beside(small, others):
                 found[min(small, other), max(small, other)] = table if small < other else table.T
         return found
 

@@ -101,17 +101,13 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def outcome(name: str, params: dict[str, Any], declared: Schema, work: int = MAX_WORK) -> tuple[bool, str]:
-    """Whether something was asked, and the refusal of the next request; empty if all were answered.
-
-    A model of pairs of columns does not converge to an adversary's numbers, so it gets the table's.
-    """
+    """Whether something was asked, and the refusal of the next request; empty if all were answered."""
     form, way = Form(name), Adversary(declared)
     quick = {"steps": 2} if "steps" in form.kind().get_params() else {}
     with simulated(declared, rows=20, epsilon=10**6) as handle:
         cast(Any, handle)._session._curator.max_work = work
         try:
-            asked = handle if name == "Synthesizer" else handle.through(way)
-            form.kind(**{"epsilon": 10, **quick, **params}).fit(asked, TARGETS[form.learns])
+            form.kind(**{"epsilon": 10, **quick, **params}).fit(handle.through(way), TARGETS[form.learns])
         except QueryError as refusal:
             return bool(way.asked or handle.budget.spent), str(refusal)
     return True, ""
@@ -135,7 +131,7 @@ def test_no_parameter_makes_a_fit_spend_and_fail(name: str, params: dict[str, An
 def test_no_schema_makes_a_fit_spend_and_fail(name: str, wide: dict[str, int]) -> None:
     """Many columns, classes or categories, neither."""
     if name == "Synthesizer" and "columns" in wide and not ASSURANCE:
-        wide = {"columns": 8}  # its calibration takes a minute with 20
+        wide = {"columns": 8}  # its hundred rounds take half a minute with 20
     asked, refusal = outcome(name, {}, schema(**wide))
     assert not (asked and refusal), f"something was charged, then: {refusal}"
 
@@ -144,5 +140,5 @@ def test_no_schema_makes_a_fit_spend_and_fail(name: str, wide: dict[str, int]) -
 @pytest.mark.parametrize("name", [*MINERS])
 def test_no_limit_of_work_makes_a_fit_spend_and_fail(name: str, work: int) -> None:
     """A request that a provider's limit forbids is asked in pieces, or refused before the first charge."""
-    asked, refusal = outcome(name, {}, schema(values=20 if name == "Synthesizer" else 500), work)
+    asked, refusal = outcome(name, {}, schema(values=500), work)
     assert not (asked and refusal), f"something was charged, then: {refusal}"
