@@ -36,8 +36,8 @@ def _fit(make: Callable[[Fraction], ClassLearner]) -> Fit:
     ) -> np.ndarray:
         with untold():  # what is learned here is nobody's model
             model = make(epsilon).fit(handle, target)
-        shares = model.predict_proba(pd.DataFrame({column: list(values)}))
-        return np.asarray(shares[:, list(model.classes_).index(wanted)])
+        probabilities = model.predict_proba(pd.DataFrame({column: list(values)}))
+        return np.asarray(probabilities[:, list(model.classes_).index(wanted)])
 
     return fit
 

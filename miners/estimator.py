@@ -173,7 +173,7 @@ class Miner(Parameterised, ABC):
             tree asks for those that it splits by, by name.
         n_features_in_: Their number.
         card_: The ``Card`` of a scorecard; the ``Participants`` of a tree of several data owners.
-        holders_: The ``Participants`` of a scorecard of several data owners.
+        owners_: The ``Participants`` of a scorecard of several data owners.
         model_: The ``SyntheticTable`` of a synthesizer.
         fitted_on_: The name of the data; not in ``to_json``.
     """
@@ -181,7 +181,7 @@ class Miner(Parameterised, ABC):
     schema_: Schema
     cost_: Fraction
     card_: Any
-    holders_: Any
+    owners_: Any
     model_: Any
     fitted_on_: str
     feature_names_in_: np.ndarray
@@ -353,8 +353,8 @@ class Miner(Parameterised, ABC):
 
 def _importances(miner: Classifier | Regressor) -> np.ndarray:
     """Returns the importance of each column of ``feature_names_in_``."""
-    shares: Mapping[str, float] = miner._model.importances
-    return np.array([shares.get(name, 0.0) for name in miner.feature_names_in_], dtype=np.float64)
+    importances: Mapping[str, float] = miner._model.importances
+    return np.array([importances.get(name, 0.0) for name in miner.feature_names_in_], dtype=np.float64)
 
 
 class Classifier(Miner):
@@ -426,11 +426,11 @@ class Classifier(Miner):
             raise QueryError(f"is {label!r}", parameter="label", allowed=allowed)
         position = len(classes) - 1 if label is None else classes.index(label)
         truth = encode(model.schema, model.target, X) if y is None else encode_values(model.schema, model.target, y)
-        shares = model.predict_proba(X)
-        require_pairs(truth, shares)
+        probabilities = model.predict_proba(X)
+        require_pairs(truth, probabilities)
         known = (truth >= 0) & (truth < len(classes))
         return Reliability.of(
-            shares[known, position], truth[known] == position, bins=number, label=str(classes[position])
+            probabilities[known, position], truth[known] == position, bins=number, label=str(classes[position])
         )
 
     def _fitted(self, model: Any, cost: Fraction, columns: Iterable[str] = (), name: str = "") -> Self:
@@ -519,7 +519,7 @@ def public_schema(handle: object) -> Schema:
     schema = schema_of(handle)
     if schema is not None:
         return schema
-    if hasattr(handle, "holders"):
+    if hasattr(handle, "owners"):
         raise QueryError(
             f"this miner learns from one private handle, not from {type(handle).__name__}. FederatedTopDown, "
             "FederatedScorecard and FederatedScorecardRegressor learn from several; fit them on the federation."
@@ -595,7 +595,7 @@ class Learner(HasParams, Protocol):
 
 
 class ClassLearner(Learner, Protocol):
-    """One that predicts the shares of classes."""
+    """One that predicts class probabilities."""
 
     classes_: np.ndarray
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``SecureFederation`` presents several parties as one holder, with the noise of one.
+"""``SecureFederation`` presents several parties as one owner, with the noise of one.
 
 A miner asks it as a ``CountSource``, for counts or for sums of derivatives. In a session every party
 runs the same miner on the same public answers (``fit_jointly``), so all ask the same queries in the
@@ -367,7 +367,7 @@ class SecureFederation(Shown, CountSource):
         schema: The public columns.
         dropped: Empty, because no party is dropped.
         rounds: The number of additions.
-        requests: The same, by holder.
+        requests: The same, by owner.
 
     Examples:
         >>> import pandas as pd, pinq
@@ -449,7 +449,7 @@ class SecureFederation(Shown, CountSource):
             say=say,
         )
 
-    def distance(self, holder: str) -> int:
+    def distance(self, owner: str) -> int:
         """Returns the number of rows by which two neighbouring tables may differ."""
         return self.schema.distance
 
@@ -512,14 +512,14 @@ class SecureFederation(Shown, CountSource):
         spent = self._costs.spent
         return Budget(self._limit.exact, spent.exact, (self._limit - spent).exact)
 
-    def variance(self, holder: str, epsilon: EpsilonLike) -> float:
+    def variance(self, owner: str, epsilon: EpsilonLike) -> float:
         """Returns the variance of the noise in one sum.
 
         It is larger than one owner's if parties may pool their noise.
         """
         return self._variance_factor * count_variance(count_scale(self.schema, Epsilon.of(epsilon)))
 
-    def sum_variance(self, holder: str, loss: Derivatives, epsilon: EpsilonLike) -> float:
+    def sum_variance(self, owner: str, loss: Derivatives, epsilon: EpsilonLike) -> float:
         """Returns the variance of the noise in one sum of derivatives, in natural units."""
         units = Units.of(loss, self.schema)
         scale = units.sensitivity * units.unit * count_scale(self.schema, Epsilon.of(epsilon))

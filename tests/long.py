@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 
 MOST_SECONDS = 1  # of one test
@@ -19,7 +19,7 @@ TAKEN = re.compile(r"(?P<seconds>[0-9.]+)s (?P<phase>call|setup|teardown) +(?P<t
 
 def long_tests(lines: Iterable[str]) -> list[str]:
     """The long tests of a report of durations; a file by its path alone where what its tests share takes long."""
-    tests: Counter[str] = Counter()
+    tests: defaultdict[str, float] = defaultdict(float)
     shared = set()
     for line in lines:
         if (read := TAKEN.fullmatch(line.strip())) is not None:
@@ -29,7 +29,7 @@ def long_tests(lines: Iterable[str]) -> list[str]:
             elif seconds > MOST_SHARED_SECONDS:
                 shared.add(_file(read["test"]))  # without this test, another one would wait for it
     long = shared | {test for test, seconds in tests.items() if seconds > MOST_SECONDS and _file(test) not in shared}
-    files: Counter[str] = Counter()
+    files: defaultdict[str, float] = defaultdict(float)
     for test, seconds in tests.items():
         files[_file(test)] += seconds
     return sorted(long, key=lambda test: (-files[_file(test)], test))

@@ -4,7 +4,7 @@
     python -m benchmarks.accuracy.sessions --runs 1
 
 Each party is a process on this machine, over the loopback interface without TLS. Rows are those of
-``benchmarks.accuracy.holders``. Measurements are kept in build/sessions/cells.csv.
+``benchmarks.accuracy.owners``. Measurements are kept in build/sessions/cells.csv.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Parties(Experiment):
         traffic = outcomes[0][1]
         numbers = {
             "accuracy": cards[0].score(test),
-            "rounds": cards[0].holders_.rounds,
+            "rounds": cards[0].owners_.rounds,
             "kilobytes": traffic.bytes_sent / 1000,
             "processor_seconds": traffic.processor_seconds,
         }

@@ -28,7 +28,7 @@ Table: TypeAlias = pa.Table | pd.DataFrame
 
 @dataclass(frozen=True)
 class Rows:
-    """A training set, a test set, and a handle on the former, or on its holders, that does not run dry."""
+    """A training set, a test set, and a handle on the former, or on its owners, that does not run dry."""
 
     schema: Schema
     target: str

@@ -33,8 +33,8 @@ def main() -> None:
 
 
 def secure(figures: pd.DataFrame) -> None:
-    """Draws the accuracy of trees among four holders over epsilon."""
-    methods = {"noise inside, none collude": "one noise, inside", "each holder its own noise": "each holder its own"}
+    """Draws the accuracy of trees among four owners over epsilon."""
+    methods = {"noise inside, none collude": "one noise, inside", "each owner its own noise": "each owner its own"}
     figure, panels = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
     for axes, data in zip(panels, ("adult", "car"), strict=True):
         rows = figures[figures["data"] == data]

@@ -225,7 +225,7 @@ def untold(doubts: object = True) -> Iterator[None]:
 def remember_fit(miner: object, handle: object, certificate: Certificate | None = None) -> None:
     """Notes that a fit has ended well, on which data, and by which answers where they were noted."""
     _fitted_on[miner] = weakref.ref(handle)
-    name = getattr(handle, "dataset", None) or ", ".join(getattr(handle, "holders", ()))
+    name = getattr(handle, "dataset", None) or ", ".join(getattr(handle, "owners", ()))
     vars(miner).update(fitted_on_=name, _certificate=certificate)
 
 

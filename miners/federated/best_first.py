@@ -55,14 +55,14 @@ class FoundSplit:
     paid: dict[str, Epsilon]
 
     def gain(self, task: GrowthTask, criterion: str) -> float:
-        """Returns the reduction of impurity, by the holders that are still there."""
+        """Returns the reduction of impurity, by the owners that are still there."""
         table = np.array([pooled(task.source.living(answer)).counts for answer in self.below])
         return float(impurity_reduction(criterion, table[:, : task.problem.classes]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestFirst(FederatedStrategy):
-    """Best-first growth of a tree, by summed histograms of all holders (Wang et al., sec. 3).
+    """Best-first growth of a tree, by summed histograms of all owners (Wang et al., sec. 3).
 
     One table for each column serves all of its splitting functions, so each is asked at 1/n of the
     share for n columns, not at 1/|H|.
@@ -88,7 +88,7 @@ class BestFirst(FederatedStrategy):
         return max(1, MAX_PARTS // (widest * self.problem.cells))
 
     @cached_property
-    def shares(self) -> tuple[Epsilon, ...]:
+    def costs(self) -> tuple[Epsilon, ...]:
         """The epsilon for a node of each level, from the root down."""
         if not self.depth:
             return ()
@@ -97,9 +97,9 @@ class BestFirst(FederatedStrategy):
         return spread(self.problem.epsilon - self.leaves, weights)
 
     def recipe(self) -> Recipe:
-        """Returns the steps along a path, which add up to what the fit costs at each holder."""
-        levels = tuple(self.level_steps(level, share) for level, share in enumerate(self.shares))
-        leaves = self.leaf_step(self.depth, self.problem.epsilon - sum(self.shares, ZERO))
+        """Returns the steps along a path, which add up to what the fit costs at each owner."""
+        levels = tuple(self.level_steps(level, share) for level, share in enumerate(self.costs))
+        leaves = self.leaf_step(self.depth, self.problem.epsilon - sum(self.costs, ZERO))
         return Recipe(self.problem.epsilon, levels, (leaves,))
 
     def steps(self) -> list[Step]:
@@ -116,15 +116,15 @@ class BestFirst(FederatedStrategy):
         tables = StepQuery(StepName.TABLES, "noisy_count", "tables of every attribute", noise)
         return (Step(tables, level, epsilon),)
 
-    def count_epsilon(self, steps: Sequence[Step], holders: int) -> Epsilon:
-        """Returns the smallest loss of a count in the steps of a level, for a number of holders."""
+    def count_epsilon(self, steps: Sequence[Step], owners: int) -> Epsilon:
+        """Returns the smallest loss of a count in the steps of a level, for a number of owners."""
         (tables,) = steps
         return tables.epsilon // len(self.functions)
 
     def find(self, task: GrowthTask, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
         """Asks for the tables of all columns at once, and takes each node's best split by them."""
-        epsilon = self.count_epsilon(steps, len(task.source.holders))
-        losses = dict.fromkeys(task.source.holders, epsilon)
+        epsilon = self.count_epsilon(steps, len(task.source.owners))
+        losses = dict.fromkeys(task.source.owners, epsilon)
         answers = task.count([(nodes.partition(own.base, task.classes), losses) for own in self.functions])
         # By column, for each node the tables of its parts.
         tables = [
@@ -249,14 +249,14 @@ class _Growth:
         source = self.task.source
         if node.level >= self.recipe.depth:
             return False
-        epsilon = self.strategy.count_epsilon(self.recipe.levels[node.level], len(source.holders))
+        epsilon = self.strategy.count_epsilon(self.recipe.levels[node.level], len(source.owners))
         if not epsilon:
             return False
         if not node.answers:
             return True
-        # Two holders with a variance of 32 for each count, two classes: the four counts of a split
+        # Two owners with a variance of 32 for each count, two classes: the four counts of a split
         # in two deviate by sqrt(64 * 4) = 16 rows together, and a smaller node is left alone.
-        variance = sum(source.variance(name, epsilon) for name in source.holders)
+        variance = sum(source.variance(name, epsilon) for name in source.owners)
         noise = math.sqrt(variance * 2 * self.task.problem.classes)
         whole = sum(self._rows(self.nodes[child]) for child in self.nodes[0].children)
         return self._rows(node) >= max(noise, MIN_SHARE / self.strategy.max_nodes * whole)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several private handles as one: a query goes to all holders at once.
+"""Several private handles as one: a query goes to all owners at once.
 
-Each holder answers separately. The holders' people are disjoint, and each holder has its own layer
-and ledger. The coordinator is an ordinary analyst of each holder, so nobody has to trust this code.
+Each owner answers separately. The owners' people are disjoint, and each owner has its own layer
+and ledger. The coordinator is an ordinary analyst of each owner, so nobody has to trust this code.
 Federated miners query a ``CountSource`` for counts; ``agreed_schema`` compares the public columns
-of several holders.
+of several owners.
 
 Privacy:
-    Claim: at each holder, what that holder's own policy says and its own ledger enforces.
+    Claim: at each owner, what that owner's own policy says and its own ledger enforces.
     Why: a question to the federation is the same question to each handle, and all that is done here
     follows from what the handles let out: answers, errors, and how long they took. Time is outside
-    the layer's guarantee (docs/known-limits.md), and so is which holder was too slow. Held by:
+    the layer's guarantee (docs/known-limits.md), and so is which owner was too slow. Held by:
     tests/unit/federated/test_federation.py.
 """
 
@@ -58,7 +58,7 @@ MAX_ROWS = 2**33
 
 
 def agreed_schema(schemas: Mapping[str, Schema]) -> Schema:
-    """Returns the columns that all holders declare alike, with the sum of their row caps.
+    """Returns the columns that all owners declare alike, with the sum of their row caps.
 
     Raises:
         QueryError: Columns differ; names the first differences.
@@ -67,34 +67,34 @@ def agreed_schema(schemas: Mapping[str, Schema]) -> Schema:
     differences = [text for name, other in others for text in _differences(first, schema, name, other)]
     if differences:
         raise QueryError(
-            f"the holders' public schemas differ: {first_of(differences, 5, '; ')}. "
+            f"the owners' public schemas differ: {first_of(differences, 5, '; ')}. "
             "Their policies must declare the same columns alike."
         )
     rows = sum(declared.max_rows for declared in schemas.values())
     return schema.model_copy(update={"max_rows": min(MAX_ROWS, rows)})
 
 
-def _differences(holder: str, ours: Schema, other: str, theirs: Schema) -> list[str]:
+def _differences(owner: str, ours: Schema, other: str, theirs: Schema) -> list[str]:
     """Names where two schemas do not give every row the same codes, one text each."""
     texts = [f"{other!r} has no column `{name}`" for name in ours.columns if name not in theirs.columns]
-    texts += [f"{holder!r} has no column `{name}`" for name in theirs.columns if name not in ours.columns]
+    texts += [f"{owner!r} has no column `{name}`" for name in theirs.columns if name not in ours.columns]
     for name, column in ours.columns.items():
         if name in theirs.columns and theirs.columns[name].digest != column.digest:
-            details = _column_differences(holder, column, other, theirs.columns[name])
+            details = _column_differences(owner, column, other, theirs.columns[name])
             texts += [f"`{name}`: {detail}" for detail in details]
     return texts
 
 
 def _column_differences(
-    holder: str, ours: Categorical | Numeric, other: str, theirs: Categorical | Numeric
+    owner: str, ours: Categorical | Numeric, other: str, theirs: Categorical | Numeric
 ) -> list[str]:
     """Names where two declarations of a column differ."""
     if ours.type != theirs.type:
-        return [f"{ours.type} at {holder!r}, {theirs.type} at {other!r}"]
+        return [f"{ours.type} at {owner!r}, {theirs.type} at {other!r}"]
     left, right = (column.model_dump(exclude={"unreviewed", "cuts"}) for column in (ours, theirs))
     here, there = left.pop("values", ()), right.pop("values", ())  # none of a numeric column
     texts = [
-        f"{field} is {left[field]} at {holder!r}, {right[field]} at {other!r}"
+        f"{field} is {left[field]} at {owner!r}, {right[field]} at {other!r}"
         for field in left
         if left[field] != right[field]
     ]
@@ -103,14 +103,14 @@ def _column_differences(
         only_there = [value for value in there if value not in here]
         texts += [
             f"only {name!r} declares {', '.join(map(repr, values))}"
-            for name, values in ((holder, only_here), (other, only_there))
+            for name, values in ((owner, only_here), (other, only_there))
             if values
-        ] or [f"{holder!r} and {other!r} declare the same values in another order"]
+        ] or [f"{owner!r} and {other!r} declare the same values in another order"]
     return texts
 
 
 Ability = Literal["choices", "sums"]
-"""What a source does beside counting: holders choose by their own rows, or counts come as sums with one noise."""
+"""What a source does beside counting: owners choose by their own rows, or counts come as sums with one noise."""
 
 Selection = slice | list[int] | np.ndarray
 T = TypeVar("T")
@@ -118,24 +118,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Dropped:
-    """A holder that was left behind.
+    """An owner that was left behind.
 
     Attributes:
-        holder: Its name.
+        owner: Its name.
         after: Rounds of questions that had been answered by then.
         reason: Its error.
     """
 
-    holder: str
+    owner: str
     after: int
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.holder} was dropped after {self.after} rounds: {self.reason}"
+        return f"{self.owner} was dropped after {self.after} rounds: {self.reason}"
 
 
 class OwnerTally(NamedTuple):
-    """Noisy numbers of one holder, or of several as one, and the variance of their noise."""
+    """Noisy numbers of one owner, or of several as one, and the variance of their noise."""
 
     counts: np.ndarray
     variance: float
@@ -149,7 +149,7 @@ def pooled(tallies: Sequence[OwnerTally]) -> OwnerTally:
 
 
 class PartCollection(Protocol):
-    """An ordered collection of disjoint parts of one holder's table, which answers queries."""
+    """An ordered collection of disjoint parts of one owner's table, which answers queries."""
 
     @property
     def part_set(self) -> PartSet:
@@ -165,7 +165,7 @@ class PartCollection(Protocol):
 
     @staticmethod
     def union(*collections: Any) -> PartCollection:
-        """Joins collections of the same holder, in order."""
+        """Joins collections of the same owner, in order."""
 
 
 @runtime_checkable
@@ -189,27 +189,27 @@ class CountSource(Protocol):
     act: Act | None = None
 
     @property
-    def holders(self) -> list[str]:
+    def owners(self) -> list[str]:
         """The names of the owners that were not dropped, in order."""
-        gone = {dropped.holder for dropped in self.dropped}
+        gone = {dropped.owner for dropped in self.dropped}
         return [name for name in self.requests if name not in gone]
 
-    def require_holder(self, holder: str) -> None:
-        """Raises ``QueryError`` where there is no holder of this name; dropped ones count."""
-        if holder not in self.requests:
+    def require_owner(self, owner: str) -> None:
+        """Raises ``QueryError`` where there is no owner of this name; dropped ones count."""
+        if owner not in self.requests:
             raise QueryError(
-                f"there is no holder {holder!r}{closest(str(holder), self.requests)}; the holders are "
+                f"there is no owner {owner!r}{closest(str(owner), self.requests)}; the owners are "
                 f"{', '.join(self.requests)}."
             )
 
-    def distance(self, holder: str) -> int:
+    def distance(self, owner: str) -> int:
         """Returns the number of rows by which two neighbouring tables of an owner may differ."""
 
     def parts(self) -> FederatedParts:
         """Returns the whole of each table, as a collection of one part."""
 
     def ask(self, questions: Sequence[OwnerQuery]) -> list[dict[str, Any]]:
-        """Asks several questions in one round; returns for each the answers by holder.
+        """Asks several questions in one round; returns for each the answers by owner.
 
         Raises:
             QueryError: The source cannot answer one of them; nothing was spent.
@@ -226,21 +226,21 @@ class CountSource(Protocol):
         ]
 
     def living(self, tallies: Mapping[str, OwnerTally]) -> list[OwnerTally]:
-        """Selects the tallies of holders that were not dropped."""
-        gone = {dropped.holder for dropped in self.dropped}
+        """Selects the tallies of owners that were not dropped."""
+        gone = {dropped.owner for dropped in self.dropped}
         return [tally for name, tally in tallies.items() if name not in gone]
 
-    def variance(self, holder: str, epsilon: EpsilonLike) -> float:
-        """Returns the variance of the noise in one count of a holder."""
+    def variance(self, owner: str, epsilon: EpsilonLike) -> float:
+        """Returns the variance of the noise in one count of an owner."""
 
-    def sum_variance(self, holder: str, loss: Derivatives, epsilon: EpsilonLike) -> float:
+    def sum_variance(self, owner: str, loss: Derivatives, epsilon: EpsilonLike) -> float:
         """Returns the variance of the noise in one sum of derivatives, in natural units."""
 
     def spent(self) -> dict[str, Fraction | None]:
-        """Returns what each holder has charged so far; None where the holder does not say."""
+        """Returns what each owner has charged so far; None where the owner does not say."""
 
     def each(self, act: Callable[[Pricing], T]) -> dict[str, T]:
-        """Does the same with each holder's budget, all at once."""
+        """Does the same with each owner's budget, all at once."""
 
     def each_handle(self, act: Callable[[PrivateQueryable], object]) -> object:
         """Applies a function to each owner's handle, all at once; there are none here."""
@@ -305,42 +305,42 @@ class OwnerQuery:
     named: Mapping[str, object]
     sums: Sums | None = None
 
-    def ask(self, holder: str, again: bool) -> Any:
-        """Asks one holder's handle; ``again`` takes an answer that has been paid for."""
+    def ask(self, owner: str, again: bool) -> Any:
+        """Asks one owner's handle; ``again`` takes an answer that has been paid for."""
         named = {**self.named, "reuse": again or self.named.get("reuse", False)}
         if self.sums is not None:
             named |= {"column": self.sums.loss, "by": [self.sums.by]}
-        return getattr(self.parts.of(holder), self.verb)(epsilon=self.epsilon[holder], **named)
+        return getattr(self.parts.of(owner), self.verb)(epsilon=self.epsilon[owner], **named)
 
-    def variance(self, source: CountSource, holder: str) -> float:
-        """Returns the variance of the noise in each number of a holder's answer."""
-        epsilon = self.epsilon[holder]
+    def variance(self, source: CountSource, owner: str) -> float:
+        """Returns the variance of the noise in each number of an owner's answer."""
+        epsilon = self.epsilon[owner]
         if self.sums is None:
-            return source.variance(holder, epsilon)
-        return source.sum_variance(holder, self.sums.loss, epsilon)
+            return source.variance(owner, epsilon)
+        return source.sum_variance(owner, self.sums.loss, epsilon)
 
 
 class FederatedParts(Shown):
-    """The same ordered collection of disjoint parts at every holder of a source."""
+    """The same ordered collection of disjoint parts at every owner of a source."""
 
     def __init__(self, source: CountSource, parts: Mapping[str, PartCollection]) -> None:
         self._source, self._parts = source, dict(parts)
 
-    def of(self, holder: str) -> PartCollection:
-        """Returns one holder's parts."""
-        return self._parts[holder]
+    def of(self, owner: str) -> PartCollection:
+        """Returns one owner's parts."""
+        return self._parts[owner]
 
     def partition(self, *specs: object) -> FederatedParts:
-        """Cuts each part at every holder; see ``Parts.partition``."""
+        """Cuts each part at every owner; see ``Parts.partition``."""
         return self._each(lambda parts: parts.partition(*specs))
 
     def noisy_count(
         self, *, epsilon: EpsilonLike | Mapping[str, EpsilonLike], reuse: bool = False
     ) -> dict[str, np.ndarray]:
-        """Asks for noisy numbers of rows, by holder.
+        """Asks for noisy numbers of rows, by owner.
 
         Args:
-            epsilon: The cost at each holder; or, by holder, losses of those that are to be asked.
+            epsilon: The cost at each owner; or, by owner, losses of those that are to be asked.
             reuse: As in ``PrivateQueryable.noisy_count``.
         """
         return self._source.ask([self.question("noisy_count", epsilon=epsilon, reuse=reuse)])[0]
@@ -348,7 +348,7 @@ class FederatedParts(Shown):
     def exp_mech(
         self, candidates: object, *, score: Score, epsilon: EpsilonLike | Mapping[str, EpsilonLike], reuse: bool = False
     ) -> dict[str, list[Any]]:
-        """Lets each holder choose for each part, by its own rows.
+        """Lets each owner choose for each part, by its own rows.
 
         Arguments as in ``noisy_count`` and ``PrivateQueryable.exp_mech``.
         """
@@ -357,9 +357,9 @@ class FederatedParts(Shown):
 
     def question(self, verb: str, *, epsilon: EpsilonLike | Mapping[str, EpsilonLike], **named: object) -> OwnerQuery:
         """Makes a question for ``ask``."""
-        losses = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(self._source.holders, epsilon)
+        losses = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(self._source.owners, epsilon)
         for name in losses:
-            self._source.require_holder(name)
+            self._source.require_owner(name)
         return OwnerQuery(self, verb, {name: Epsilon.of(loss) for name, loss in losses.items()}, named)
 
     def sum_question(
@@ -391,7 +391,7 @@ class FederatedParts(Shown):
         return f"FederatedParts({', '.join(self._parts)}: {next(iter(self._parts.values()))!r})"
 
     def _living(self) -> dict[str, PartCollection]:
-        return {name: parts for name, parts in self._parts.items() if name in self._source.holders}
+        return {name: parts for name, parts in self._parts.items() if name in self._source.owners}
 
     def _each(self, act: Callable[[PartCollection], PartCollection]) -> FederatedParts:
         return FederatedParts(self._source, {name: act(parts) for name, parts in self._living().items()})
@@ -420,11 +420,11 @@ def spent_text(spent: Mapping[str, Fraction | None]) -> str:
 
 
 Rule = Literal["fail", "wait", "drop"]
-AT_ONCE = 4  # requests in flight at one holder: as many as a server works on for one token
+AT_ONCE = 4  # requests in flight at one owner: as many as a server works on for one token
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 
-class HolderFailed(PinqError):
+class OwnerFailed(PinqError):
     """A data owner did not answer, and the rule forbids a fit without it.
 
     Attributes:
@@ -433,7 +433,7 @@ class HolderFailed(PinqError):
             does not report them.
     """
 
-    code = "holder-failed"
+    code = "owner-failed"
 
     def __init__(self, message: str, causes: Mapping[str, PinqError], spent: Mapping[str, Fraction | None]) -> None:
         super().__init__(message)
@@ -441,11 +441,11 @@ class HolderFailed(PinqError):
 
 
 class Federation(Shown, CountSource):
-    """The private handles of several data owners, queried together; code says *holders*.
+    """The private handles of several data owners, queried together.
 
     Args:
         handles: The handles by the names of their owners; or a list, whose owners are called
-            ``"holder 1"`` and so on.
+            ``"owner 1"`` and so on.
         on_failure: The reaction if an owner does not answer. ``"fail"`` gives up and reports the
             costs at each owner. ``"wait"`` repeats the request for ``patience`` seconds, then gives
             up. ``"drop"`` continues without the owner. A malformed request is always an error.
@@ -502,23 +502,23 @@ class Federation(Shown, CountSource):
         self._before: dict[str, Fraction | None] = dict.fromkeys(self._handles, Fraction(0))
         self._before = self.spent()
 
-    def handle(self, holder: str) -> PrivateQueryable:
-        """Returns a holder's handle, also a dropped one's. Raises ``QueryError`` if there is none."""
-        self.require_holder(holder)
-        return self._handles[holder]
+    def handle(self, owner: str) -> PrivateQueryable:
+        """Returns an owner's handle, also a dropped one's. Raises ``QueryError`` if there is none."""
+        self.require_owner(owner)
+        return self._handles[owner]
 
-    def distance(self, holder: str) -> int:
+    def distance(self, owner: str) -> int:
         """Returns the number of rows by which two neighbouring tables of an owner may differ."""
-        return self._handles[holder].schema.distance
+        return self._handles[owner].schema.distance
 
     def parts(self) -> FederatedParts:
         """Returns the whole of each table, as a collection of one part.
 
-        Raises ``QueryError`` if all holders were dropped.
+        Raises ``QueryError`` if all owners were dropped.
         """
-        if not self.holders:
-            raise QueryError("all holders of this federation were dropped; make a new one with handles that answer.")
-        asked = {name: self._handles[name] for name in self.holders}
+        if not self.owners:
+            raise QueryError("all owners of this federation were dropped; make a new one with handles that answer.")
+        asked = {name: self._handles[name] for name in self.owners}
         if self.act is not None:
             asked = {name: handle.named(self.act) for name, handle in asked.items()}
         return FederatedParts(self, {name: handle.parts() for name, handle in asked.items()})
@@ -545,10 +545,10 @@ class Federation(Shown, CountSource):
 
     def each(self, act: Callable[[PrivateQueryable], T]) -> dict[str, T]:
         """Applies a function to each handle, all at once; ``on_failure`` rules failures."""
-        asked = self.holders
+        asked = self.owners
         calls = [(name, partial(lambda handle, _: act(handle), self._handles[name])) for name in asked]
         outcomes = self._together(calls)
-        living = self.holders  # those that failed are not among them
+        living = self.owners  # those that failed are not among them
         return {name: outcome for name, outcome in zip(asked, outcomes, strict=True) if name in living}
 
     each_handle = each
@@ -564,7 +564,7 @@ class Federation(Shown, CountSource):
         jobs = [
             (number, name)
             for number, question in enumerate(questions)
-            for name in self.holders
+            for name in self.owners
             if name in question.epsilon
         ]
         for _, name in jobs:
@@ -574,17 +574,17 @@ class Federation(Shown, CountSource):
         self._say(f"round {self.rounds}: {many(len(jobs), 'request')} answered in {time.monotonic() - began:.1f} s")
         by_query: list[dict[str, Any]] = [{} for _ in questions]
         for (number, name), outcome in zip(jobs, outcomes, strict=True):
-            if name in self.holders:
+            if name in self.owners:
                 by_query[number][name] = outcome
         return by_query
 
-    def variance(self, holder: str, epsilon: EpsilonLike) -> float:
-        """Variance of the noise in one count of a holder."""
-        return count_variance(count_scale(self._handles[holder].schema, Epsilon.of(epsilon)))
+    def variance(self, owner: str, epsilon: EpsilonLike) -> float:
+        """Variance of the noise in one count of an owner."""
+        return count_variance(count_scale(self._handles[owner].schema, Epsilon.of(epsilon)))
 
-    def sum_variance(self, holder: str, loss: Derivatives, epsilon: EpsilonLike) -> float:
-        """Variance of the noise in one sum of derivatives of a holder, in natural units."""
-        return sum_variance(self._handles[holder].schema, loss, Epsilon.of(epsilon))
+    def sum_variance(self, owner: str, loss: Derivatives, epsilon: EpsilonLike) -> float:
+        """Variance of the noise in one sum of derivatives of an owner, in natural units."""
+        return sum_variance(self._handles[owner].schema, loss, Epsilon.of(epsilon))
 
     def close(self) -> None:
         """Closes all handles; also at the end of a ``with`` block."""
@@ -593,7 +593,7 @@ class Federation(Shown, CountSource):
 
     def __repr__(self) -> str:
         lines = [
-            f"Federation of {many(len(self._handles), 'holder')}, on_failure={self.on_failure!r}, "
+            f"Federation of {many(len(self._handles), 'owner')}, on_failure={self.on_failure!r}, "
             f"{many(self.rounds, 'round')} so far"
         ]
         for name, budget in self.budgets().items():
@@ -607,7 +607,7 @@ class Federation(Shown, CountSource):
         """Makes all calls at once.
 
         Returns:
-            Their answers, in order; where one failed its error, and its holder is dropped.
+            Their answers, in order; where one failed its error, and its owner is dropped.
         """
         stop = threading.Event()
         outcomes = _at_once([(name, partial(self._persist, name, call, stop)) for name, call in calls], stop)
@@ -621,7 +621,7 @@ class Federation(Shown, CountSource):
         return outcomes
 
     def _persist(self, name: str, call: Callable[[bool], T], stop: threading.Event) -> T | PinqError:
-        """Returns one holder's answer, or its error after waiting where the rule says so."""
+        """Returns one owner's answer, or its error after waiting where the rule says so."""
         end, pause, again = time.monotonic() + self.patience, FIRST_PAUSE, False
         while True:
             try:
@@ -639,7 +639,7 @@ class Federation(Shown, CountSource):
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     def _give_up(self, causes: Mapping[str, PinqError]) -> None:
-        """Drops the holders that failed, or raises."""
+        """Drops the owners that failed, or raises."""
         for cause in causes.values():
             cause.charged = None  # other questions of the same round may have been charged
         if len(self._handles) == 1:
@@ -649,36 +649,36 @@ class Federation(Shown, CountSource):
             self.dropped += gone
             for dropped in gone:
                 self._say(str(dropped))
-            if self.holders:
+            if self.owners:
                 return
         spent = self.spent()
         why = " ".join(f"{name!r} failed: {cause}" for name, cause in causes.items())
-        raise HolderFailed(f"{why} Spent since the federation was made: {spent_text(spent)}.", causes, spent)
+        raise OwnerFailed(f"{why} Spent since the federation was made: {spent_text(spent)}.", causes, spent)
 
 
 def _named(handles: Handles) -> dict[str, PrivateQueryable]:
-    """The handles by the names of their holders."""
+    """The handles by the names of their owners."""
     if isinstance(handles, Mapping):
         named = dict(handles)
     elif is_listing(handles):
-        named = {f"holder {number}": handle for number, handle in enumerate(handles, start=1)}
+        named = {f"owner {number}": handle for number, handle in enumerate(handles, start=1)}
     else:
         raise QueryError(
-            f"a federation is made of handles, in a list or by the names of their holders, not of "
+            f"a federation is made of handles, in a list or by the names of their owners, not of "
             f"{type(handles).__name__}."
         )
     if not named:
         raise QueryError("a federation needs at least one handle.")
     for name, handle in named.items():
         if not isinstance(name, str) or not name:
-            raise QueryError(f"the holder {name!r} must have a text for a name.")
+            raise QueryError(f"the owner {name!r} must have a text for a name.")
         if schema_of(handle) is None:
             raise QueryError(
                 f"what stands for {name!r} is no handle but {type(handle).__name__}; open one with pinq.open "
                 f"or pinq.connect."
             )
     if len({id(handle) for handle in named.values()}) < len(named):
-        raise QueryError("the same handle stands for two holders; their people must be disjoint.")
+        raise QueryError("the same handle stands for two owners; their people must be disjoint.")
     accounts: dict[str, str] = {}
     for name, handle in named.items():
         other = accounts.setdefault(handle.account, name)
@@ -686,17 +686,17 @@ def _named(handles: Handles) -> dict[str, PrivateQueryable]:
             tell(
                 [
                     f"{other!r} and {name!r} are one analyst's handles of the same dataset, {handle.dataset!r}: its "
-                    "people would count twice, and pay twice. Name each holder once."
+                    "people would count twice, and pay twice. Name each owner once."
                 ]
             )
     return named
 
 
 def _at_once(calls: Sequence[tuple[str, Callable[[], T]]], stop: threading.Event | None = None) -> list[T]:
-    """Makes all calls at the same time, so that a slow holder keeps no other one waiting.
+    """Makes all calls at the same time, so that a slow owner keeps no other one waiting.
 
     Args:
-        calls: Each with the holder that it goes to.
+        calls: Each with the owner that it goes to.
         stop: Set where all is broken off, for those that are waiting.
 
     Returns:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of trees on several holders: open nodes, queries of all holders, and a strategy's steps.
+"""The parts of trees on several owners: open nodes, queries of all owners, and a strategy's steps.
 
 Splitting functions are declared before anything is asked: thresholds of numeric columns, and groups
 of values against the rest.
 
 Privacy:
-    Claim: at each holder, every path from the root to a leaf is asked the total of the fit exactly.
-    Why: a node knows what its path has paid at each holder, and a leaf is asked with all that is
+    Claim: at each owner, every path from the root to a leaf is asked the total of the fit exactly.
+    Why: a node knows what its path has paid at each owner, and a leaf is asked with all that is
     left. Parts that are asked together are disjoint, so they cost what one of them costs. Held by:
     tests/unit/federated/test_topdown_bill.py.
 """
@@ -182,7 +182,7 @@ def _of_values(schema: Schema, name: str, own: ColumnSplits | None) -> SplitSet:
 
 
 Answer = Mapping[str, OwnerTally]
-"""The noisy class counts of one node, or of several, by holder."""
+"""The noisy class counts of one node, or of several, by owner."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -203,18 +203,18 @@ class HeldNode(OpenNode):
     paid: Mapping[str, Epsilon] = field(default_factory=dict)
     answers: list[Answer] = field(default_factory=list)
 
-    def pay(self, holder: str, epsilon: Epsilon) -> None:
-        """Notes a question to the node at one holder."""
-        self.paid = {**self.paid, holder: self.paid_at(holder) + epsilon}
+    def pay(self, owner: str, epsilon: Epsilon) -> None:
+        """Notes a question to the node at one owner."""
+        self.paid = {**self.paid, owner: self.paid_at(owner) + epsilon}
 
-    def paid_at(self, holder: str) -> Epsilon:
-        """Returns the costs of its path at a holder."""
-        return self.paid.get(holder, ZERO)
+    def paid_at(self, owner: str) -> Epsilon:
+        """Returns the costs of its path at an owner."""
+        return self.paid.get(owner, ZERO)
 
     def pool(self, source: CountSource) -> None:
-        """Takes what the holders answered that are still there, and forgets what others did.
+        """Takes what the owners answered that are still there, and forgets what others did.
 
-        Counts add up over holders; answers of one time and another are averaged.
+        Counts add up over owners; answers of one time and another are averaged.
         """
         self.cells, self.variance = None, math.inf
         for answer in self.answers:
@@ -279,7 +279,7 @@ class GrowthTask:
         return Values(str(self.problem.target))
 
     def count(self, asked: Sequence[tuple[FederatedParts, Mapping[str, Epsilon]]]) -> list[Answer]:
-        """Asks for collections of parts times classes, each at losses by holder, in one round.
+        """Asks for collections of parts times classes, each at losses by owner, in one round.
 
         Returns:
             For each the counts of shape (parts, cells).
@@ -297,16 +297,16 @@ class GrowthTask:
 def ask_leaves(task: GrowthTask, leaves: Sequence[HeldNode]) -> None:
     """Asks for the class histograms of all leaves, in one round.
 
-    Each is asked, at each holder, with all that its path has left there.
+    Each is asked, at each owner, with all that its path has left there.
     """
-    holders = task.source.holders
+    owners = task.source.owners
     # A leaf with .1 left here and .2 there is in one request with all others like it.
     by_left: dict[tuple[Epsilon, ...], list[HeldNode]] = defaultdict(list)
     for leaf in leaves:
-        by_left[tuple(task.problem.epsilon - leaf.paid_at(name) for name in holders)].append(leaf)
+        by_left[tuple(task.problem.epsilon - leaf.paid_at(name) for name in owners)].append(leaf)
     gathered = [gather(alike) for alike in by_left.values()]
     asked = [
-        (parts.partition(task.classes), dict(zip(holders, left, strict=True)))
+        (parts.partition(task.classes), dict(zip(owners, left, strict=True)))
         for left, (parts, _) in zip(by_left, gathered, strict=True)
     ]
     for answer, (_, ordered) in zip(task.count(asked), gathered, strict=True):
@@ -322,17 +322,17 @@ class FederatedStrategy(StepQueries):
         attributes: The columns that are split.
         max_nodes: The largest number of nodes that are split.
         leaves: The smallest epsilon of the leaves' histograms.
-        holders: The number of owners that get queries.
+        owners: The number of owners that get queries.
     """
 
     attributes: Sequence[str]
     max_nodes: int
     leaves: Epsilon
-    holders: int = 1
+    owners: int = 1
 
     @abstractmethod
     def steps(self) -> list[Step]:
-        """Returns the queries to the holders, from the root down to the leaves."""
+        """Returns the queries to the owners, from the root down to the leaves."""
 
     @abstractmethod
     def grow(self, task: GrowthTask) -> list[HeldNode]:

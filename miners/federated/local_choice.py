@@ -31,10 +31,10 @@ from pinq.public.schema import Schema
 
 
 class LocalChoice(BestFirst):
-    """Each holder chooses a split by its own rows; histograms from all holders decide among those.
+    """Each owner chooses a split by its own rows; histograms from all owners decide among those.
 
-    It is LocalRNM of the paper; with one holder, SingleMachine. Half of the share goes into the
-    choice. A node for which the holders made m different choices is asked for m histograms, at 1/2m
+    It is LocalRNM of the paper; with one owner, SingleMachine. Half of the share goes into the
+    choice. A node for which the owners made m different choices is asked for m histograms, at 1/2m
     of the share each.
     """
 
@@ -42,28 +42,28 @@ class LocalChoice(BestFirst):
         """Returns the choice, and the histograms below what was chosen."""
 
         def noise(epsilon: Epsilon) -> tuple[float, str]:
-            return self.count_noise(max(SMALLEST, epsilon // self.holders))
+            return self.count_noise(max(SMALLEST, epsilon // self.owners))
 
-        asked = f"classes below at most {many(self.holders, 'choice')}"
-        numbers = self.holders * self.parts * self.problem.cells
+        asked = f"classes below at most {many(self.owners, 'choice')}"
+        numbers = self.owners * self.parts * self.problem.cells
         histograms = StepQuery(StepName.CLASSES, "noisy_count", asked, noise, numbers=numbers)
         half = epsilon // 2
-        choice = self.choice_step(level, "best split, of each holder", half)
+        choice = self.choice_step(level, "best split, of each owner", half)
         return choice, Step(histograms, level, epsilon - half)
 
-    def count_epsilon(self, steps: Sequence[Step], holders: int) -> Epsilon:
-        """Returns the loss of a histogram where all holders choose differently."""
+    def count_epsilon(self, steps: Sequence[Step], owners: int) -> Epsilon:
+        """Returns the loss of a histogram where all owners choose differently."""
         _, histograms = steps
-        return histograms.epsilon // holders
+        return histograms.epsilon // owners
 
     def find(self, task: GrowthTask, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
-        """Lets the holders choose, then compares what they chose."""
+        """Lets the owners choose, then compares what they chose."""
         choice, histograms = steps
         candidates = [split for function in self.functions for split in function.splits]
-        losses = dict.fromkeys(task.source.holders, choice.epsilon)
+        losses = dict.fromkeys(task.source.owners, choice.epsilon)
         score = score_of(self.criterion, str(task.problem.target))
         chosen = nodes.exp_mech(candidates, score=score, epsilon=losses, reuse=task.reuse)
-        # No path uses up a split that was declared, so every holder chooses one for every node.
+        # No path uses up a split that was declared, so every owner chooses one for every node.
         proposed = [
             [split for split in dict.fromkeys(own) if split is not None] for own in zip(*chosen.values(), strict=True)
         ]
@@ -92,7 +92,7 @@ def _histograms(
     asked = []
     for count in sorted({len(own) for own in proposed}):
         rows = [row for row, own in enumerate(proposed) if len(own) == count]
-        losses = dict.fromkeys(task.source.holders, epsilon // count)
+        losses = dict.fromkeys(task.source.owners, epsilon // count)
         for rank in range(count):
             splits = {row: proposed[row][rank] for row in rows}
             cells = nodes[rows].partition([(split, task.classes) for split in splits.values()])

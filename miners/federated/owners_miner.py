@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``OwnersMiner`` runs a fit on several holders: queries, costs of each holder, participants."""
+"""``OwnersMiner`` runs a fit on several owners: queries, costs of each owner, participants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 from miners.budget.plan import Plan, loss_text, remember_fit, require_budget, require_given, untold, warn_before_fit
 from miners.estimator import FitPlan, Miner, planned, public_schema
-from miners.federated.federation import Ability, CountSource, Dropped, Federation, HolderFailed, spent_text
+from miners.federated.federation import Ability, CountSource, Dropped, Federation, OwnerFailed, spent_text
 from pinq.analyst.queryable import PrivateQueryable, reusing
 from pinq.errors import PinqError, QueryError, unspent
 from pinq.language.queries import Act
@@ -21,7 +21,7 @@ from pinq.public.checks import Shown, many, require_bool, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
-DISJOINT = "the holders' people are disjoint: the fit costs the total at each holder, in its own policy's terms."
+DISJOINT = "the owners' people are disjoint: the fit costs the total at each owner, in its own policy's terms."
 
 StrategyName = Literal["turns", "noisy_counts", "secure"]
 STRATEGIES = get_args(StrategyName)
@@ -35,7 +35,7 @@ NEEDS: dict[str, Ability | None] = {
 }
 UNABLE: dict[Ability, str] = {
     "choices": (
-        "strategy {strategy!r} asks holders to choose, and parties that add up their counts do nothing else; "
+        "strategy {strategy!r} asks owners to choose, and parties that add up their counts do nothing else; "
         "use 'secure'."
     ),
     "sums": (
@@ -71,8 +71,8 @@ class Participants(Shown):
     model: str = "Tree"
 
     def __repr__(self) -> str:
-        holders, rounds = many(len(self.spent), "holder"), many(self.rounds, "round")
-        lines = [f"{self.model} of {holders}, strategy {self.strategy!r}, {rounds}"]
+        owners, rounds = many(len(self.spent), "owner"), many(self.rounds, "round")
+        lines = [f"{self.model} of {owners}, strategy {self.strategy!r}, {rounds}"]
         for name, spent in self.spent.items():
             charged = "does not say what it charged" if spent is None else f"spent {loss_text(spent)}"
             lines.append(f"  {name}: {charged}, {many(self.requests[name], 'request')}")
@@ -83,7 +83,7 @@ class Participants(Shown):
         return {
             "strategy": self.strategy,
             "spent": {name: None if spent is None else loss_text(spent) for name, spent in self.spent.items()},
-            "dropped": [[dropped.holder, dropped.after, dropped.reason] for dropped in self.dropped],
+            "dropped": [[dropped.owner, dropped.after, dropped.reason] for dropped in self.dropped],
             "rounds": self.rounds,
             "requests": dict(self.requests),
         }
@@ -99,9 +99,7 @@ class Participants(Shown):
         """
         try:
             spent = {str(name): None if text is None else Fraction(text) for name, text in stored["spent"].items()}
-            dropped = tuple(
-                Dropped(str(holder), int(after), str(reason)) for holder, after, reason in stored["dropped"]
-            )
+            dropped = tuple(Dropped(str(owner), int(after), str(reason)) for owner, after, reason in stored["dropped"])
             requests = {name: int(stored["requests"][name]) for name in spent}
             return cls(str(stored["strategy"]), spent, dropped, int(stored["rounds"]), requests, model)
         except (TypeError, ValueError, KeyError, AttributeError):
@@ -110,9 +108,9 @@ class Participants(Shown):
 
 @contextmanager
 def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Participants]]:
-    """Watches what each holder charges inside a ``with`` block; yields what makes the card.
+    """Watches what each owner charges inside a ``with`` block; yields what makes the card.
 
-    Inside, the holders' logs have the questions under the act's name.
+    Inside, the owners' logs have the questions under the act's name.
 
     An error of the block that says nothing of it itself gets a note of what was spent until then.
     """
@@ -131,10 +129,10 @@ def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Part
     source.act = Act.begun(act)
     try:
         yield card
-    except HolderFailed:  # which says it itself
+    except OwnerFailed:  # which says it itself
         raise
     except PinqError as error:
-        error.charged = None  # of one holder's request; the note is about all
+        error.charged = None  # of one owner's request; the note is about all
         error.add_note(f"Spent by the whole fit until then: {spent_text(spent())}.")
         raise
     finally:
@@ -153,26 +151,26 @@ def resumes(resume: bool, reuse: bool, *, keeps: bool) -> bool:
         require_bool(name, value)
         if value and not keeps:
             raise QueryError(
-                f"`{name}` goes with holders that keep their answers; parties of a secure session keep none."
+                f"`{name}` goes with owners that keep their answers; parties of a secure session keep none."
             )
     return resume or reuse
 
 
 class OwnersFit(FitPlan[CountSource]):
-    """A fit on several holders, each of which pays its total."""
+    """A fit on several owners, each of which pays its total."""
 
     @abstractmethod
-    def among(self, holders: int, *, resume: bool = False) -> Self:
-        """Returns the fit for a number of holders.
+    def among(self, owners: int, *, resume: bool = False) -> Self:
+        """Returns the fit for a number of owners.
 
         Args:
-            holders: The number of holders.
+            owners: The number of owners.
             resume: Whether stored answers are used.
         """
 
 
 class OwnersMiner(Miner):
-    """A miner that learns from several holders, each behind its own layer and ledger.
+    """A miner that learns from several owners, each behind its own layer and ledger.
 
     Its fit is an ``OwnersFit``; a subclass names the attribute that has the participants.
     """
@@ -195,13 +193,13 @@ class OwnersMiner(Miner):
 
         Raises:
             QueryError: A parameter or the target is wrong.
-            HolderFailed: An owner failed, or has less than ``epsilon`` left, and the federation
+            OwnerFailed: An owner failed, or has less than ``epsilon`` left, and the federation
                 does not continue without it; reports the costs at each owner.
         """
         with unspent():
             resume = resumes(self.resume, reuse, keeps=self.strategy != "secure")
             source = self._source(handle, reuse)
-            fit = cast("OwnersFit", self._checked(source.schema, target)).among(len(source.holders), resume=resume)
+            fit = cast("OwnersFit", self._checked(source.schema, target)).among(len(source.owners), resume=resume)
             require_given(self)
             total = fit.total
             needed = NEEDS[self.strategy]
@@ -219,13 +217,13 @@ class OwnersMiner(Miner):
         card = bill(self.strategy, self._made)
         setattr(self, f"{self._noted_as}_", card)
         remember_fit(self, handle)
-        # A holder that was asked and does not say what it charged counts as the total.
+        # An owner that was asked and does not say what it charged counts as the total.
         silent = [total.exact for name, spent in card.spent.items() if spent is None and card.requests[name]]
         costs = [spent for spent in card.spent.values() if spent is not None]
         return self._fitted(model, max([*costs, *silent], default=Fraction(0)))
 
     def _source(self, handle: CountSource | PrivateQueryable, reuse: bool) -> CountSource:
-        """Returns what ``fit`` asks: several holders as they are, one handle as a federation of one.
+        """Returns what ``fit`` asks: several owners as they are, one handle as a federation of one.
 
         With ``reuse`` the first question to one handle says whether the fit was paid for before.
         Raises ``QueryError`` if it is neither.
@@ -239,9 +237,9 @@ class OwnersMiner(Miner):
             )
         public_schema(handle)
         require = partial(require_budget, handle, Epsilon.of(self.epsilon), name=f"{type(self).__name__}.fit")
-        return Federation({"holder 1": reusing(handle, require) if reuse else handle})
+        return Federation({"owner 1": reusing(handle, require) if reuse else handle})
 
-    def plan(self, schema: Schema, target: str, *, holders: int = 1, rows: int | None = None) -> Plan:
+    def plan(self, schema: Schema, target: str, *, owners: int = 1, rows: int | None = None) -> Plan:
         """Returns the queries of ``fit`` to each data owner, and their costs there.
 
         It is free, because it reads the schema only.
@@ -249,10 +247,10 @@ class OwnersMiner(Miner):
         Args:
             schema: The public schema, ``federation.schema``.
             target: The column to predict.
-            holders: The number of data owners.
+            owners: The number of data owners.
             rows: The number of rows of all owners, if it is known; it serves the warning only.
         """
-        count = whole_number("holders", holders, 1, 10**6)
+        count = whole_number("owners", owners, 1, 10**6)
         return cast("OwnersFit", self._checked(planned(schema), target)).among(count).plan(rows)
 
     @property
@@ -263,7 +261,7 @@ class OwnersMiner(Miner):
         return f"{super()._in_a_line()}. {self._took_part!r}"
 
     def _plan_of(self, fitted: Any) -> Plan:
-        return fitted.plan(self.schema_, self._model.target, holders=len(self._took_part.spent))
+        return fitted.plan(self.schema_, self._model.target, owners=len(self._took_part.spent))
 
     def _stored(self) -> dict[str, object]:
         return super()._stored() | {self._noted_as: self._took_part.to_dict()}

@@ -13,7 +13,7 @@ Privacy:
     its own choices alone, from the epsilon beside its sums (``with_turns``). The order of turns
     follows from noisy sizes (from tables, if there are any), and the order of attributes from noisy
     tables. Held by:
-    tests/unit/federated/test_holders_scorecard.py.
+    tests/unit/federated/test_owners_scorecard.py.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from pinq.public.schema import Schema
 
 
 class OwnersAsking(Asking[FederatedParts]):
-    """Asks all holders at once for what adds up.
+    """Asks all owners at once for what adds up.
 
     Args:
-        source: The holders.
-        shares: The costs of each query at each holder that chooses at every step.
+        source: The owners.
+        costs: The costs of each query at each owner that chooses at every step.
         reuse: Whether answers that were paid for before will do.
     """
 
-    def __init__(self, source: CountSource, shares: FitCosts, *, reuse: bool = False) -> None:
-        super().__init__(source.parts(), source.schema, shares)
+    def __init__(self, source: CountSource, costs: FitCosts, *, reuse: bool = False) -> None:
+        super().__init__(source.parts(), source.schema, costs)
         self._source, self._reuse = source, reuse
 
     def _count(self, parts: Sequence[FederatedParts], losses: Sequence[Epsilon]) -> list[SumsAnswer]:
@@ -71,41 +71,41 @@ class OwnersAsking(Asking[FederatedParts]):
         return [_added(answer) for answer in answers]
 
     def _know(self, answers: Sequence[Mapping[str, OwnerTally]]) -> None:
-        """Takes note of tables that each count all rows of each holder; nothing by default."""
+        """Takes note of tables that each count all rows of each owner; nothing by default."""
 
     def sums(self, step: int, spec: CardCells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
-        """Adds up derivatives over the holders that are still there."""
-        losses = {name: self._step(name, step).sums for name in self._source.holders}
+        """Adds up derivatives over the owners that are still there."""
+        losses = {name: self._step(name, step).sums for name in self._source.owners}
         question = self._rows.sum_question(loss, spec, epsilon=losses, reuse=self._reuse)
         added = _added(self._source.tally([question])[0])
         return added._replace(numbers=added.numbers.reshape(bind(spec, self._schema).size, -1))
 
-    def _step(self, holder: str, step: int) -> CardStep:
-        """Returns what a step costs a holder."""
-        return self._shares.steps[step]
+    def _step(self, owner: str, step: int) -> CardStep:
+        """Returns what a step costs an owner."""
+        return self._costs.steps[step]
 
 
 class CardInTurns(OwnersAsking):
-    """Lets one holder choose each step's attribute, in proportion to noisy sizes."""
+    """Lets one owner choose each step's attribute, in proportion to noisy sizes."""
 
     def _know(self, answers: Sequence[Mapping[str, OwnerTally]]) -> None:
-        """Deals out the turns by each holder's rows, so far as noise lets them be known."""
+        """Deals out the turns by each owner's rows, so far as noise lets them be known."""
         # The total of many cells is the noisier: two tables of 2 and 6 cells say 90 and 50 rows, which
         # is (90 / 2 + 50 / 6) / (1 / 2 + 1 / 6) = 80. Tables pay far more than what came before.
         weights = [1 / len(next(iter(answer.values())).counts.ravel()) for answer in answers]
         self._sizes = {
             name: float(np.average([answer[name].counts.sum() for answer in answers], weights=weights))
             / self._source.distance(name)
-            for name in self._source.holders
+            for name in self._source.owners
         }
-        left = sum((step.cost for step in self._shares.steps), ZERO)
-        self._deal(0, dict.fromkeys(self._source.holders, left))
+        left = sum((step.cost for step in self._costs.steps), ZERO)
+        self._deal(0, dict.fromkeys(self._source.owners, left))
 
     def _deal(self, step: int, left: Mapping[str, Epsilon]) -> None:
-        """Deals out the turns from a step on, and with them what each holder has left."""
+        """Deals out the turns from a step on, and with them what each owner has left."""
         # Dealt north, north, south, north: where north is dropped after the first step, what each
         # of the others has left is spread over the three steps that remain.
-        steps = self._shares.steps[step:]
+        steps = self._costs.steps[step:]
         if not steps:
             return
         chooses = steps[0].choice is not None
@@ -117,36 +117,36 @@ class CardInTurns(OwnersAsking):
             name: dict(enumerate(with_turns(epsilon, steps, turns[name]), step)) for name, epsilon in left.items()
         }
 
-    def _step(self, holder: str, step: int) -> CardStep:
-        return self._steps[holder][step]
+    def _step(self, owner: str, step: int) -> CardStep:
+        return self._steps[owner][step]
 
     def choice(self, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives) -> CardCells:
-        """Lets the holder choose whose turn it is; where it was dropped meanwhile, another one."""
+        """Lets the owner choose whose turn it is; where it was dropped meanwhile, another one."""
         while True:
-            holder = self._order[step]
-            if holder in self._source.holders:
-                chosen = self._chosen(holder, step, specs, objective, loss)
+            owner = self._order[step]
+            if owner in self._source.owners:
+                chosen = self._chosen(owner, step, specs, objective, loss)
                 if chosen is not None:
                     return chosen
-            self._deal(step, {name: self._left(name, step) for name in self._source.holders})
+            self._deal(step, {name: self._left(name, step) for name in self._source.owners})
 
-    def _left(self, holder: str, step: int) -> Epsilon:
-        """Returns what a holder has left for a step and those after it."""
-        return sum((rest.cost for number, rest in self._steps[holder].items() if number >= step), ZERO)
+    def _left(self, owner: str, step: int) -> Epsilon:
+        """Returns what an owner has left for a step and those after it."""
+        return sum((rest.cost for number, rest in self._steps[owner].items() if number >= step), ZERO)
 
     def _chosen(
-        self, holder: str, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives
+        self, owner: str, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives
     ) -> CardCells | None:
-        """Returns one holder's choice; None where it was dropped meanwhile."""
-        paid, holders = self._step(holder, step), len(self._source.holders)
+        """Returns one owner's choice; None where it was dropped meanwhile."""
+        paid, owners = self._step(owner, step), len(self._source.owners)
         assert paid.choice is not None
-        # The sums that follow have the noise of all holders, of which this one sees its part.
-        score = choice_score(objective, loss, objective.scale(paid.sums) / holders**0.5)
-        losses = {holder: paid.choice}
+        # The sums that follow have the noise of all owners, of which this one sees its part.
+        score = choice_score(objective, loss, objective.scale(paid.sums) / owners**0.5)
+        losses = {owner: paid.choice}
         answers = self._rows.exp_mech(list(specs), score=score, epsilon=losses, reuse=self._reuse)
-        if holder not in answers:
+        if owner not in answers:
             return None
-        (chosen,) = answers[holder]
+        (chosen,) = answers[owner]
         return next(offered for offered in specs if offered == chosen)
 
 
@@ -169,7 +169,7 @@ class InOrder(OwnersAsking):
 
 
 def _says(counts: np.ndarray, scale: float) -> float:
-    """Returns how far a table's classes are from what their shares among all rows let expect.
+    """Returns how far a table's classes are from what their proportions among all rows let expect.
 
     These are the gradients at the start, less the noise that each has.
     """
@@ -182,8 +182,8 @@ def _says(counts: np.ndarray, scale: float) -> float:
 
 
 def _added(tallies: Mapping[str, OwnerTally]) -> SumsAnswer:
-    """Adds up holders' answers and the variances of their noise."""
-    # Two holders with noise of scale 4 have a variance of 32 each, together 64: that of one noise
+    """Adds up owners' answers and the variances of their noise."""
+    # Two owners with noise of scale 4 have a variance of 32 each, together 64: that of one noise
     # of scale sqrt(32) = 5.7.
     numbers, variance = pooled(list(tallies.values()))
     return SumsAnswer(numbers, float(np.sqrt(variance / 2)))
@@ -194,47 +194,47 @@ class OwnersCardFit(CardFit, OwnersFit):
     """The fit of a scorecard on several data owners.
 
     Attributes:
-        holders: The number of data owners that get queries.
+        owners: The number of data owners that get queries.
         resume: Whether stored answers are used.
     """
 
     miner: OwnersCardMiner
-    holders: int = 1
+    owners: int = 1
     resume: bool = False
 
-    def among(self, holders: int, *, resume: bool = False) -> Self:
-        """Returns the fit for a number of holders."""
-        return replace(self, holders=holders, resume=resume)
+    def among(self, owners: int, *, resume: bool = False) -> Self:
+        """Returns the fit for a number of owners."""
+        return replace(self, owners=owners, resume=resume)
 
     def learn(self, source: CountSource) -> Card:
-        """Asks the holders all questions; returns the card."""
+        """Asks the owners all questions; returns the card."""
         kind = CardInTurns if self.miner.strategy == "turns" else InOrder
-        return self.learned(kind(source, self.shares, reuse=self.resume))
+        return self.learned(kind(source, self.costs, reuse=self.resume))
 
     def cell_noise(self, epsilon: Epsilon) -> float:
         """Returns the deviation of the noise in a cell's rows."""
-        # Four holders, each with a noise of its own, make twice the deviation of one.
-        return super().cell_noise(epsilon) * (1 if self.miner.strategy == "secure" else self.holders) ** 0.5
+        # Four owners, each with a noise of its own, make twice the deviation of one.
+        return super().cell_noise(epsilon) * (1 if self.miner.strategy == "secure" else self.owners) ** 0.5
 
     @property
     def title(self) -> str:
-        """The title: target, holders, strategy and steps."""
-        steps = many(len(self.shares.steps), "step")
-        asked = f"{many(self.holders, 'holder')}, strategy {self.miner.strategy!r}, {steps}"
+        """The title: target, owners, strategy and steps."""
+        steps = many(len(self.costs.steps), "step")
+        asked = f"{many(self.owners, 'owner')}, strategy {self.miner.strategy!r}, {steps}"
         return f"{type(self.miner).__name__} for `{self.objective.target}`: {asked}"
 
     def notes(self) -> Iterator[str]:
-        """Yields the facts about costs, steps, holders and noise."""
+        """Yields the facts about costs, steps, owners and noise."""
         yield from super().notes()
         yield DISJOINT
-        if self.miner.strategy == "turns" and self.holders > 1:
+        if self.miner.strategy == "turns" and self.owners > 1:
             yield (
-                "one holder chooses the attribute of each step, in turns by noisy sizes; the plan shows the cost for a "
-                "single holder, which chooses every time; several holders pay more for each of their fewer choices."
+                "one owner chooses the attribute of each step, in turns by noisy sizes; the plan shows the cost for a "
+                "single owner, which chooses every time; several owners pay more for each of their fewer choices."
             )
         if self.miner.strategy == "secure":
             yield (
-                "the noise shown is that of one holder; if c of m parties may pool their noise, its variance is "
+                "the noise shown is that of one owner; if c of m parties may pool their noise, its variance is "
                 "m / (m - c) times as large. Rounding to whole units adds 1/32."
             )
 
@@ -246,7 +246,7 @@ class OwnersCardMiner(OwnersMiner, ScorecardMiner):
     strategy: StrategyName = "turns"
     resume: bool = False
 
-    _noted_as = "holders"
+    _noted_as = "owners"
     _made = "Scorecard"
     _plan_kind = OwnersCardFit
 
@@ -263,9 +263,9 @@ class OwnersCardMiner(OwnersMiner, ScorecardMiner):
         if self.strategy == "turns":
             raise QueryError("strategy 'turns' asks for choices too; 'secure' and 'noisy_counts' ask for sums alone.")
         card_fit = self._checked(schema, target)
-        shares, width = card_fit.shares, card_fit.objective.width
-        steps = [step.sums for step in shares.steps]
-        return SumsNeeded(card_fit.specs, min([*shares.bases, *shares.tables]), min(steps, default=None), width)
+        costs, width = card_fit.costs, card_fit.objective.width
+        steps = [step.sums for step in costs.steps]
+        return SumsNeeded(card_fit.specs, min([*costs.bases, *costs.tables]), min(steps, default=None), width)
 
     def _checked(self, schema: Schema, target: str) -> OwnersCardFit:
         require_word("strategy", self.strategy, STRATEGIES)
@@ -279,12 +279,12 @@ class OwnersCardMiner(OwnersMiner, ScorecardMiner):
         steps = super()._default_steps(objective, epsilon, cells)
         return steps if self.strategy == "turns" else round(objective.unchosen * steps)
 
-    def _shares(
+    def _costs(
         self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int, choice: float
     ) -> FitCosts:
         """Returns the costs of each query; without choices, tables order the attributes."""
         if self.strategy == "turns":
-            return super()._shares(epsilon, objective, cells, steps, choice)
+            return super()._costs(epsilon, objective, cells, steps, choice)
         attributes = len(cells)
         asked = self._asks_tables(objective, epsilon, attributes)
         # Points of classes start from tables where there are many, and where steps reach too few attributes.
@@ -323,7 +323,7 @@ class FederatedScorecard(OwnersCardMiner, Scorecard):
 
     Attributes:
         card_: The fitted scorecard.
-        holders_: The participants, their costs, and who was dropped.
+        owners_: The participants, their costs, and who was dropped.
         classes_: The declared values of the target, shape (classes,).
         feature_importances_: The importance of each column; they add up to 1.
         schema_: The public columns under which it was learned.
@@ -336,11 +336,11 @@ class FederatedScorecard(OwnersCardMiner, Scorecard):
         Why: the queries to an owner add up to ``epsilon`` (``miners.federated.scorecard``), and its
         ledger charges and enforces this. A person is at one owner only, so costs do not add up over
         owners. A secure computation opens noisy sums only (``pinq_secure.sums``).
-        Exact: nano-epsilons. Held by: tests/unit/federated/test_holders_scorecard.py,
+        Exact: nano-epsilons. Held by: tests/unit/federated/test_owners_scorecard.py,
         tests/contract/test_every_miner.py.
 
     References:
-        See ``Scorecard``; Wang, Dick & Balcan 2020 for strategies among holders.
+        See ``Scorecard``; Wang, Dick & Balcan 2020 for strategies among owners.
 
     Examples:
         >>> import pandas as pd, pinq
@@ -351,7 +351,7 @@ class FederatedScorecard(OwnersCardMiner, Scorecard):
         ...     for start, name in enumerate(["north", "south", "west"])
         ... }
         >>> card = FederatedScorecard(epsilon=1, attributes=["education_num", "age"]).fit(Federation(handles), "income")
-        >>> {name: float(spent) for name, spent in card.holders_.spent.items()}
+        >>> {name: float(spent) for name, spent in card.owners_.spent.items()}
         {'north': 1.0, 'south': 1.0, 'west': 1.0}
         >>> card.predict_proba(rows.head(5)).shape
         (5, 2)
@@ -380,7 +380,7 @@ class FederatedScorecardRegressor(OwnersCardMiner, ScorecardRegressor):
 
     Attributes:
         card_: The fitted scorecard.
-        holders_: The participants, their costs, and who was dropped.
+        owners_: The participants, their costs, and who was dropped.
         feature_importances_: The importance of each column; they add up to 1.
         schema_: The public columns under which it was learned.
         cost_: The largest charge of a data owner, exact; see ``FederatedScorecard``.
@@ -393,7 +393,7 @@ class FederatedScorecardRegressor(OwnersCardMiner, ScorecardRegressor):
         all owners. The residual and the row's count are two bins that together cost this bound
         (privacy.md 8.4). In a secure computation the units follow from the bound, so a row moves as
         many units as ``pinq_secure.sums`` says.
-        Exact: nano-epsilons. Held by: tests/unit/federated/test_holders_scorecard.py,
+        Exact: nano-epsilons. Held by: tests/unit/federated/test_owners_scorecard.py,
         tests/unit/secure/test_secure_scorecard.py, tests/contract/test_every_miner.py.
 
     References:

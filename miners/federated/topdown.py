@@ -98,11 +98,11 @@ class Turn:
     """A level whose splits one data owner chooses.
 
     Attributes:
-        holder: The owner that chooses.
+        owner: The owner that chooses.
         step: The query to it, with its loss.
     """
 
-    holder: str
+    owner: str
     step: Step
 
 
@@ -121,24 +121,24 @@ class InTurns(FederatedStrategy):
     decay: bool = False
 
     def steps(self) -> list[Step]:
-        """Returns the queries to holders of equal size."""
+        """Returns the queries to owners of equal size."""
         rest = self.problem.epsilon - self._size_loss
-        # Of equal holders no more than there are levels get a turn.
-        names = [f"holder {number}" for number in range(1, min(self.holders, max(1, self.depth)) + 1)]
+        # Of equal owners no more than there are levels get a turn.
+        names = [f"owner {number}" for number in range(1, min(self.owners, max(1, self.depth)) + 1)]
         turns = self.turns(dict.fromkeys(names, rest - self.leaves), dict.fromkeys(names, 1.0), 0)
-        asked = self.size_query("each holder")
+        asked = self.size_query("each owner")
         size = [Step(asked, 0, self._size_loss)] if self._size_loss else []
         leaves = self.leaf_step(len(turns), self.leaves if turns else rest)
         return [*size, *(turn.step for turn in turns), leaves]
 
     def turns(self, left: Mapping[str, Epsilon], rows: Mapping[str, float], level: int) -> list[Turn]:
-        """Returns the holder that chooses at each level from ``level`` down.
+        """Returns the owner that chooses at each level from ``level`` down.
 
-        A level has none if no holder has epsilon left for it.
+        A level has none if no owner has epsilon left for it.
 
         Args:
-            left: The epsilon that each holder has for choices.
-            rows: The signal of a holder's choice for each nano-epsilon.
+            left: The epsilon that each owner has for choices.
+            rows: The signal of an owner's choice for each nano-epsilon.
             level: The first level.
         """
         # Sizes 600 and 250 and four levels: north, north, south, north; north's loss is spread over
@@ -163,7 +163,7 @@ class InTurns(FederatedStrategy):
         while turns and frontier and splits + len(frontier) <= self.max_nodes:
             parts, frontier = gather(frontier)
             chosen = self._ask_splits(task, frontier, parts, turns[0])
-            if chosen is None:  # the holder was dropped: whoever is left takes its turns
+            if chosen is None:  # the owner was dropped: whoever is left takes its turns
                 turns = self.turns(self._left(task, frontier[0]), rows, level)
                 continue
             split_of = {node: split for node, split in zip(frontier, chosen, strict=True) if split is not None}
@@ -174,26 +174,26 @@ class InTurns(FederatedStrategy):
 
     @property
     def _size_loss(self) -> Epsilon:
-        """The cost of each holder's size; nothing if one holder has all turns, or there is no choice."""
-        # A fiftieth of epsilon goes into each holder's size.
-        return self.problem.epsilon // 50 if self.depth and self.holders > 1 else ZERO
+        """The cost of each owner's size; nothing if one owner has all turns, or there is no choice."""
+        # A fiftieth of epsilon goes into each owner's size.
+        return self.problem.epsilon // 50 if self.depth and self.owners > 1 else ZERO
 
     def _spread(self, epsilon: Epsilon, levels: int) -> Sequence[Epsilon]:
-        """Spreads a holder's loss over its own levels; with ``decay`` each gets half of the one before."""
+        """Spreads an owner's loss over its own levels; with ``decay`` each gets half of the one before."""
         return spread(epsilon, [2 ** (levels - 1 - level) if self.decay else 1 for level in range(levels)])
 
     def _left(self, task: GrowthTask, node: HeldNode) -> dict[str, Epsilon]:
-        """Returns what each holder that is still there has left for choices, below a node."""
+        """Returns what each owner that is still there has left for choices, below a node."""
         most = self.problem.epsilon - self.leaves
-        return {name: most - node.paid_at(name) for name in task.source.holders}
+        return {name: most - node.paid_at(name) for name in task.source.owners}
 
     def _ask_sizes(self, task: GrowthTask, root: HeldNode) -> dict[str, float]:
-        """Asks each holder for its noisy number of rows, where it matters.
+        """Asks each owner for its noisy number of rows, where it matters.
 
-        It is divided by the distance of the holder's neighbours, which blurs its choices.
+        It is divided by the distance of the owner's neighbours, which blurs its choices.
         """
         if not self._size_loss:
-            return dict.fromkeys(task.source.holders, 1.0)
+            return dict.fromkeys(task.source.owners, 1.0)
         sizes = root.parts.noisy_count(epsilon=self._size_loss, reuse=task.reuse)
         for name in sizes:
             root.pay(name, self._size_loss)
@@ -202,17 +202,17 @@ class InTurns(FederatedStrategy):
     def _ask_splits(
         self, task: GrowthTask, nodes: Sequence[HeldNode], parts: FederatedParts, turn: Turn
     ) -> list[Split | None] | None:
-        """Lets one holder choose a split for each node; None where it was dropped meanwhile."""
+        """Lets one owner choose a split for each node; None where it was dropped meanwhile."""
         score = score_of(self.criterion, str(task.problem.target))
-        losses = {turn.holder: turn.step.epsilon}
+        losses = {turn.owner: turn.step.epsilon}
 
         def ask(some: FederatedParts, own: Sequence[tuple[HeldNode]]) -> list[Split | None]:
             chosen = some.exp_mech(self.candidates, score=score, epsilon=losses, reuse=task.reuse)
-            if turn.holder not in chosen:
+            if turn.owner not in chosen:
                 return []
             for (node,) in own:
-                node.pay(turn.holder, turn.step.epsilon)
-            return chosen[turn.holder]
+                node.pay(turn.owner, turn.step.epsilon)
+            return chosen[turn.owner]
 
         chosen = in_pieces(ask, parts, [(node,) for node in nodes])
         return chosen if len(chosen) == len(nodes) else None
@@ -222,7 +222,7 @@ def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
     """Deals out levels in proportion to the sizes, by D'Hondt's rule, the largest first.
 
     So each choice is about as clear as any other: twice the rows, twice as many turns, half the
-    loss for each. Holders of few rows may get none.
+    loss for each. Owners of few rows may get none.
     """
     turns: list[str] = []
     for _ in range(levels):
@@ -255,23 +255,23 @@ class OwnersTreeFit(OwnersFit):
     strategy: FederatedStrategy
     resume: bool = False
 
-    def among(self, holders: int, *, resume: bool = False) -> Self:
-        """Returns the fit for a number of holders."""
-        if self.miner.strategy == "single" and holders > 1:
-            raise QueryError(f"strategy 'single' learns from one holder, and there are {holders}.")
-        return replace(self, strategy=replace(self.strategy, holders=holders), resume=resume)
+    def among(self, owners: int, *, resume: bool = False) -> Self:
+        """Returns the fit for a number of owners."""
+        if self.miner.strategy == "single" and owners > 1:
+            raise QueryError(f"strategy 'single' learns from one owner, and there are {owners}.")
+        return replace(self, strategy=replace(self.strategy, owners=owners), resume=resume)
 
     def rehearse(self, handle: PrivateQueryable) -> None:
         """Rehearses the growth of one level."""
         with rehearsing(handle) as rehearsal:
-            root = replace(self.strategy, holders=1, depth=min(1, self.strategy.depth))
+            root = replace(self.strategy, owners=1, depth=min(1, self.strategy.depth))
             root.grow(GrowthTask(Federation([rehearsal]), root.problem))
 
     def learn(self, source: CountSource) -> Tree:
         """Grows the tree."""
         problem = self.strategy.problem
         nodes = self.strategy.grow(GrowthTask(source, problem, self.resume))
-        for node in nodes:  # by the holders that are there to the end, so that all counts are of the same people
+        for node in nodes:  # by the owners that are there to the end, so that all counts are of the same people
             node.pool(source)
         estimated = estimated_nodes([nodes], problem.cells, problem.classes, CERTAINTY)[0]
         tree = Tree(problem.schema, str(problem.target), estimated)
@@ -280,14 +280,14 @@ class OwnersTreeFit(OwnersFit):
 
     @property
     def total(self) -> Epsilon:
-        """The cost of all queries at each holder."""
+        """The cost of all queries at each owner."""
         return self.strategy.problem.epsilon
 
     @property
     def title(self) -> str:
-        """The title: target, holders, strategy, levels and criterion."""
+        """The title: target, owners, strategy, levels and criterion."""
         levels = many(self.lines()[-1].level, "level")
-        asked = f"{many(self.strategy.holders, 'holder')}, strategy {self.miner.strategy!r}, {levels} of splits"
+        asked = f"{many(self.strategy.owners, 'owner')}, strategy {self.miner.strategy!r}, {levels} of splits"
         name, target = type(self.miner).__name__, self.strategy.problem.target
         return f"{name} for `{target}`: {asked}, criterion {self.miner.criterion}"
 
@@ -296,20 +296,20 @@ class OwnersTreeFit(OwnersFit):
         return self.strategy.lines()
 
     def notes(self) -> Iterator[str]:
-        """Yields the facts about holders, noise and depth."""
+        """Yields the facts about owners, noise and depth."""
         yield DISJOINT
-        if self.miner.strategy == "turns" and self.strategy.holders > 1:
+        if self.miner.strategy == "turns" and self.strategy.owners > 1:
             yield (
-                "one holder chooses the splits of each level and pays for it; a holder that paid for fewer "
+                "one owner chooses the splits of each level and pays for it; an owner that paid for fewer "
                 "levels has more left for the leaves."
             )
             yield (
                 "the levels are distributed in proportion to noisy sizes; the plan shows the queries to "
-                "holders of equal size."
+                "owners of equal size."
             )
         if self.miner.strategy == "secure":
             yield (
-                "the noise shown is that of one holder; if c of m parties may pool their noise, its variance is "
+                "the noise shown is that of one owner; if c of m parties may pool their noise, its variance is "
                 "m / (m - c) times as large."
             )
         if self.miner.strategy != "turns":
@@ -337,7 +337,7 @@ class OwnersTreeFit(OwnersFit):
             return ()
         noise, _ = leaves.noise
         expected = problem.schema.max_rows if rows is None else rows
-        return lost_votes(expected, 2**leaves.level, noise * self.strategy.holders**0.5, known=rows is not None)
+        return lost_votes(expected, 2**leaves.level, noise * self.strategy.owners**0.5, known=rows is not None)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

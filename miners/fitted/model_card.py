@@ -161,21 +161,21 @@ class Reliability:
         return f"Reliability of {self.label!r}: {self.rows.sum():,} rows, off by {self.off:.3f} in the mean"
 
     @classmethod
-    def of(cls, shares: np.ndarray, happened: np.ndarray, *, bins: int, label: str) -> Reliability:
+    def of(cls, probabilities: np.ndarray, happened: np.ndarray, *, bins: int, label: str) -> Reliability:
         """Bins rows by their predicted probabilities.
 
         Args:
-            shares: Predicted probability of the class, shape (rows,).
+            probabilities: Predicted probability of the class, shape (rows,).
             happened: Whether the row has the class, shape (rows,).
             bins: The number of bins.
             label: The class.
         """
-        if not len(shares):
+        if not len(probabilities):
             raise QueryError("there is no row for a comparison of probabilities.")
         # In ten bins .37 is in bin 3, and 1 in bin 9, the last.
-        number = np.minimum((shares * bins).astype(int), bins - 1)
+        number = np.minimum((probabilities * bins).astype(int), bins - 1)
         rows = np.bincount(number, minlength=bins)
-        sums = [np.bincount(number, weights, bins) for weights in (shares, happened.astype(np.float64))]
+        sums = [np.bincount(number, weights, bins) for weights in (probabilities, happened.astype(np.float64))]
         predicted, seen = (np.where(rows > 0, total / np.maximum(rows, 1), np.nan) for total in sums)
         return cls(predicted, seen, rows, label)
 

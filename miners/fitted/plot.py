@@ -147,10 +147,10 @@ class _Pen:
         self.ax.add_patch(Rectangle((x, y), wide, high, facecolor=shade, edgecolor="none", zorder=3))
 
     def bar(self, x: float, y: float, card: NodeCard) -> None:
-        """Draws the shares of a node's classes side by side."""
-        if card.shares:
+        """Draws the class probabilities of a node side by side."""
+        if card.probabilities:
             self.box(x, y - BAR_HIGH / 2, BAR, BAR_HIGH, TRACK)
-        for number, share in enumerate(card.shares):
+        for number, share in enumerate(card.probabilities):
             if share > 0:
                 self.box(x, y - BAR_HIGH / 2, BAR * share, BAR_HIGH, colour(number))
                 x += BAR * share

@@ -41,7 +41,7 @@ class NodeCard:
             ``missing``; ``all rows`` for the root.
         meaning: The same with the others named.
         question: The column by which the node is split; None at a leaf.
-        shares: Class probabilities; of a numeric target how far its mean is from the lower bound on
+        probabilities: Class probabilities; of a numeric target how far its mean is from the lower bound on
             the scale from 0 to 1 that ends at the upper one. Empty without counts.
         best: The likeliest class.
         vote: The class and its probability, a long name cut short: ``>50K 74%``; or the mean. ``>50K
@@ -60,7 +60,7 @@ class NodeCard:
     branch: str
     meaning: str
     question: str | None
-    shares: tuple[float, ...]
+    probabilities: tuple[float, ...]
     best: int
     vote: str
     mix: str
@@ -105,7 +105,7 @@ def sketch(
     target: Target,
     nodes: Sequence[Node],
     depths: Sequence[int],
-    shares: np.ndarray,
+    probabilities: np.ndarray,
     means: np.ndarray | None = None,
     *,
     noise_dominated: np.ndarray,
@@ -119,7 +119,7 @@ def sketch(
         target: The predicted column.
         nodes: The nodes; the root first, each before its children.
         depths: Splits above each.
-        shares: Class probabilities of each, or the weights of the two ends of a numeric target,
+        probabilities: Class probabilities of each, or the weights of the two ends of a numeric target,
             shape (nodes, classes). Of nodes with a label alone 1 for the class, else 0.
         means: The means of a numeric target: each node's mean and its interval, shape (nodes, 3).
         noise_dominated: The noise-dominated nodes, which predict as their parent does, shape (nodes,).
@@ -138,7 +138,7 @@ def sketch(
             names |= zip(node.children, part_names(node, schema), strict=True)
             parents |= dict.fromkeys(node.children, index)
         # Of a numeric target the second end's weight is shown.
-        own = shares[index] if means is None else shares[index, 1:]
+        own = probabilities[index] if means is None else probabilities[index, 1:]
         vote, mix = _votes(classes, own) if means is None else _mean(schema.numeric(target.name), means[index])
         if node.label is not None:
             mix = "" if node.children else classes[node.label]
@@ -152,7 +152,7 @@ def sketch(
             branch=names[index][0],
             meaning=names[index][1],
             question=None if node.split is None else plain(node.split.column),
-            shares=tuple(own.tolist()) if node.label is None else (),
+            probabilities=tuple(own.tolist()) if node.label is None else (),
             best=int(own.argmax()),
             vote=vote + above,
             mix=mix + above,
@@ -222,13 +222,13 @@ def _value(label: object) -> str:
     return "missing" if label is None else plain(text_of(label))
 
 
-def _votes(classes: Sequence[str], shares: np.ndarray) -> tuple[str, str]:
+def _votes(classes: Sequence[str], probabilities: np.ndarray) -> tuple[str, str]:
     """Returns the vote and the mix of a node of a categorical target."""
-    order = np.argsort(-shares, kind="stable").tolist()
-    votes = [f"{classes[number]} {shares[number]:.0%}" for number in order[:MIXED]]
+    order = np.argsort(-probabilities, kind="stable").tolist()
+    votes = [f"{classes[number]} {probabilities[number]:.0%}" for number in order[:MIXED]]
     # A share below .5 % rounds to 0 %.
-    others = sum(shares[number] >= 0.005 for number in order[1:MIXED]) if len(classes) > 2 else 0
-    return f"{shorten(classes[order[0]], NAME)} {shares[order[0]]:.0%}", ", ".join(votes[: 1 + others])
+    others = sum(probabilities[number] >= 0.005 for number in order[1:MIXED]) if len(classes) > 2 else 0
+    return f"{shorten(classes[order[0]], NAME)} {probabilities[order[0]]:.0%}", ", ".join(votes[: 1 + others])
 
 
 def _mean(column: Numeric, mean: np.ndarray) -> tuple[str, str]:
@@ -311,11 +311,11 @@ def _label(card: NodeCard) -> str:
 def _dot_bar(card: NodeCard) -> str:
     """Returns a bar with one cell for each class that can be seen; the rest of it is grey.
 
-    All cells together are ``BAR`` points wide. Each ends where the sum of shares so far ends, so
+    All cells together are ``BAR`` points wide. Each ends where the sum of probabilities so far ends, so
     that rounding does not add up.
     """
     cells, total, last = [], 0.0, 0
-    seen = [(colour(number), share) for number, share in enumerate(card.shares) if DOT_BAR * share >= 1]
+    seen = [(colour(number), share) for number, share in enumerate(card.probabilities) if DOT_BAR * share >= 1]
     for shade, share in [*seen, (TRACK, 1.0)]:
         total += share
         end = min(DOT_BAR, int(DOT_BAR * total + 0.5))
@@ -414,7 +414,7 @@ def _bar(card: NodeCard) -> str:
     block = "display:inline-block;height:.7em"
     parts = "".join(
         f"<span style='{block};width:{BAR * share:.0f}px;background:{colour(number)}'></span>"
-        for number, share in enumerate(card.shares)
+        for number, share in enumerate(card.probabilities)
         if share >= 0.01
     )
     return f"<span style='display:inline-block;width:{BAR + 2}px;white-space:nowrap' aria-hidden='true'>{parts}</span>"

@@ -192,8 +192,9 @@ def _answers(tree: Tree) -> dict[str, np.ndarray]:
     if not tree.classes:
         numbers = {"predicts": tree.values, **dict(zip(("low", "high"), tree.intervals().T, strict=True))}
         return {name: tree.schema.numeric(tree.target).shown(own) for name, own in numbers.items()}
-    shares = {f"share of {text_of(value)}": tree.answers[:, code] for code, value in enumerate(tree.classes)}
-    return {"predicts": as_array(tree.classes)[tree.answers.argmax(axis=1)], **(shares if tree.is_counted else {})}
+    predicted = {"predicts": as_array(tree.classes)[tree.answers.argmax(axis=1)]}
+    probabilities = {f"share of {text_of(value)}": tree.answers[:, code] for code, value in enumerate(tree.classes)}
+    return predicted | (probabilities if tree.is_counted else {})
 
 
 FORMAT = "pinq-tree"
@@ -255,7 +256,7 @@ class Tree:
         schema: The public schema under which the tree was grown.
         target: The column that is predicted.
         nodes: The nodes; the root first, each node before its children.
-        shares: The rule from noisy counts to class probabilities: ``"open"`` for classes,
+        rule: The rule from noisy counts to class probabilities: ``"open"`` for classes,
             ``"counted"`` for classes in a tree of a forest, ``"posterior"`` for the two ends of a
             numeric target. Stored trees of classes may have the older rules ``"posterior"`` and
             ``"moments"``. None for the first or the third.
@@ -284,24 +285,24 @@ class Tree:
     kept_as: ClassVar[str] = "tree"  # the attribute of a miner that holds it, without its underscore
 
     def __init__(
-        self, schema: Schema, target: str, nodes: Sequence[Node], *, shares: str | None = None, within: Ends = None
+        self, schema: Schema, target: str, nodes: Sequence[Node], *, rule: str | None = None, within: Ends = None
     ) -> None:
-        if shares is not None and shares not in RULES:
-            raise QueryError(f"the tree's `shares` are {shares!r}; they must be {', '.join(map(repr, RULES))}.")
+        if rule is not None and rule not in RULES:
+            raise QueryError(f"the tree's `rule` is {rule!r}; it must be {', '.join(map(repr, RULES))}.")
         self.schema = schema
         self.target = target
         self.within = two_ends(within)
-        self.shares = shares or ("open" if self._target.classes else "posterior")
+        self.rule = rule or ("open" if self._target.classes else "posterior")
         self.nodes = summed(tuple(nodes), self._target.n_counts)
         self.depths = checked_depths(schema, self._target, self.nodes)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tree):
             return NotImplemented
-        return (self.target, self.nodes, self.shares, self.within, self.schema) == (
+        return (self.target, self.nodes, self.rule, self.within, self.schema) == (
             other.target,
             other.nodes,
-            other.shares,
+            other.rule,
             other.within,
             other.schema,
         )
@@ -378,7 +379,7 @@ class Tree:
                 "this tree has neither probabilities nor importances: its parties opened the class of each leaf "
                 "alone, and no count of rows. `predict`, `score`, `to_frame` and the pictures show what was opened."
             )
-        return _read_only(RULES[self.shares](*self._counted))
+        return _read_only(RULES[self.rule](*self._counted))
 
     @cached_property
     def noise_dominated(self) -> np.ndarray:
@@ -387,7 +388,7 @@ class Tree:
         They have fewer rows than the standard deviation of their noise. Pictures mark them "as
         above".
         """
-        return _read_only(noise_dominated(*self._counted) & (self.shares != "moments") & self.is_counted)
+        return _read_only(noise_dominated(*self._counted) & (self.rule != "moments") & self.is_counted)
 
     @property
     def drowned(self) -> np.ndarray:
@@ -401,7 +402,7 @@ class Tree:
         return (
             [node.children for node in self.nodes],
             counts,
-            np.array([(self.shares != "counted" and node.counts_deviation) or 0.0 for node in self.nodes]),
+            np.array([(self.rule != "counted" and node.counts_deviation) or 0.0 for node in self.nodes]),
         )
 
     @cached_property
@@ -418,11 +419,9 @@ class Tree:
         may be shrunk towards the parent's; then the bounds are widened to contain them.
         """
         low, high = self._bounds
-        shares = np.array([node.share_interval(level) or (0.0, 1.0) for node in self.nodes])
-        shares = np.column_stack(
-            [np.minimum(shares[:, 0], self.probabilities[:, 1]), np.maximum(shares[:, 1], self.probabilities[:, 1])]
-        )
-        return low + (high - low) * shares
+        below, above = np.array([node.share_interval(level) or (0.0, 1.0) for node in self.nodes]).T
+        best = self.probabilities[:, 1]
+        return low + (high - low) * np.column_stack([np.minimum(below, best), np.maximum(above, best)])
 
     @property
     def _bounds(self) -> tuple[float, float]:
@@ -599,9 +598,9 @@ class Tree:
     def to_dict(self) -> dict[str, Any]:
         """Returns the tree as plain lists, dicts, texts and numbers."""
         schema = self.schema.model_dump(mode="json")
-        rule: dict[str, Any] = {} if self.shares == "moments" else {"shares": self.shares}
-        rule |= {} if self.within is None else {"within": list(self.within)}
-        head = {"format": FORMAT, "version": VERSION, "kind": self.kind, "target": self.target, **rule}
+        stored: dict[str, Any] = {} if self.rule == "moments" else {"shares": self.rule}
+        stored |= {} if self.within is None else {"within": list(self.within)}
+        head = {"format": FORMAT, "version": VERSION, "kind": self.kind, "target": self.target, **stored}
         return {**head, "schema": schema, "nodes": [node_out(n) for n in self.nodes]}
 
     @classmethod
@@ -633,12 +632,12 @@ class Tree:
         return tree
 
     @classmethod
-    def _read(cls, schema: Schema, target: Any, nodes: object, shares: str, within: Any) -> Tree:
+    def _read(cls, schema: Schema, target: Any, nodes: object, rule: str, within: Any) -> Tree:
         """Reads stored nodes; the constructor checks all the rest."""
         if not isinstance(nodes, list):
             raise QueryError("the stored tree has no list of `nodes`.")
         read = [node_in(index, node) for index, node in enumerate(nodes)]
-        return cls(schema, target, read, shares=shares, within=within)
+        return cls(schema, target, read, rule=rule, within=within)
 
     def __repr__(self) -> str:
         rows = f"about {many(round(self.nodes[0].rows), 'row')}" if self.is_counted else "classes without counts"
@@ -846,7 +845,7 @@ class Forest:
             raise QueryError("the stored forest has no list of `trees`.")
         first = Tree.from_dict({**stored, "format": "pinq-tree", "nodes": trees[0] if trees else None})
         # Under the first one's schema, which is read once.
-        rest = [Tree._read(first.schema, first.target, nodes, first.shares, first.within) for nodes in trees[1:]]
+        rest = [Tree._read(first.schema, first.target, nodes, first.rule, first.within) for nodes in trees[1:]]
         return cls([first, *rest])
 
     def __repr__(self) -> str:

@@ -162,7 +162,7 @@ def worth_keeping(
     cells: np.ndarray,
     certainty: float,
     *,
-    shares: np.ndarray | None = None,
+    probabilities: np.ndarray | None = None,
     noise: float = math.inf,
 ) -> np.ndarray:
     """Finds the nodes that keep their split, shape (nodes,).
@@ -170,7 +170,7 @@ def worth_keeping(
     A node keeps its split if the split lowers the error or separates class probabilities.
 
     C4.5 looks at errors alone, so it removes a split between an uncertain and a certain leaf of the
-    same class. With ``shares``, a node also keeps a split if the leaves below it are further from
+    same class. With ``probabilities``, a node also keeps a split if the leaves below it are further from
     the node than by chance. The distance is the sum of N |q - p|^2 over leaves of N rows and class
     probabilities q, where p are the node's. If all rows have the probabilities p and fall into m
     leaves by chance, the distance is (m - 1) (1 - |p|^2) on average. It is larger if the split was
@@ -184,7 +184,7 @@ def worth_keeping(
         cells: Estimated rows of each class, shape (nodes, classes); below 0 counts as 0.
         certainty: C4.5's certainty factor, above 0 and up to 0.5: the smaller, the more is pruned.
             0.25 is usual.
-        shares: The class probabilities of each node, shape (nodes, classes); None to prune for the
+        probabilities: The class probabilities of each node, shape (nodes, classes); None to prune for the
             class alone.
         noise: The standard deviation of a leaf's noise, in rows.
     """
@@ -199,7 +199,7 @@ def worth_keeping(
             below = float(errors[list(children[node])].sum())
             under = [leaf for child in children[node] for leaf in leaves[child]]
             keeps[node] = below < errors[node] or (
-                shares is not None and _told_apart(rows[under], shares[under], shares[node], noise)
+                probabilities is not None and _told_apart(rows[under], probabilities[under], probabilities[node], noise)
             )
             # A node that loses its split is one leaf to the nodes above it.
             leaves[node] = under if keeps[node] else leaves[node]
@@ -208,8 +208,8 @@ def worth_keeping(
 
 
 def _told_apart(rows: np.ndarray, leaves: np.ndarray, node: np.ndarray, noise: float) -> bool:
-    """Whether leaves have shares further from their node's than chance, and choice, would put them."""
-    # 90 rows with shares (.9, .1) and 10 with (.6, .4) below (.87, .13): 90 * .0018 + 10 * .1458 =
+    """Whether leaves have probabilities further from their node's than chance, and choice, would put them."""
+    # 90 rows with probabilities (.9, .1) and 10 with (.6, .4) below (.87, .13): 90 * .0018 + 10 * .1458 =
     # 1.62, far more than chance's 1 - .87^2 - .13^2 = .23.
     distance = float(rows @ np.square(leaves - node).sum(axis=1))
     chance = max(0.0, 1 - float(node @ node))
@@ -262,9 +262,10 @@ def _keeps(tree: Sequence[OpenNode], counts: np.ndarray, deviations: np.ndarray,
     children = [open_node.children for open_node in tree]
     if certainty is None:
         return np.array([bool(below) for below in children])
-    shares = class_probabilities(children, counts, deviations)
+    probabilities = class_probabilities(children, counts, deviations)
     rows = np.maximum(counts.sum(axis=1, keepdims=True), 0)
-    return worth_keeping(children, rows * shares, certainty, shares=shares, noise=float(np.median(deviations)))
+    noise = float(np.median(deviations))
+    return worth_keeping(children, rows * probabilities, certainty, probabilities=probabilities, noise=noise)
 
 
 def calibrated_nodes(grown: Sequence[OpenNode], kept: int, certainty: float) -> list[Node]:

@@ -56,9 +56,9 @@ def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon, within
     column = schema.numeric(target)
     low, high = map(column.number, column.cells_within(within, target))
     answer = parts.noisy_avg(target, within=within, epsilon=epsilon)
-    shares = ((answer.numbers - low) / (high - low)).ravel()
+    weights = ((answer.numbers - low) / (high - low)).ravel()
     rows = np.asarray(answer.facts.rows).reshape(-1, 1)
-    return np.asarray(rows * np.column_stack([1 - shares, shares]))
+    return np.asarray(rows * np.column_stack([1 - weights, weights]))
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepQueries(ABC):
-    """The queries of every strategy, to one handle or several holders, and their noise.
+    """The queries of every strategy, to one handle or several owners, and their noise.
 
     Attributes:
         problem: The task of the fit.

@@ -134,8 +134,8 @@ class ComponentsFit(LinearFit):
     def learn(self, handle: PrivateQueryable) -> Components:
         """Asks for products; returns the components."""
         n_components = self.miner.n_components
-        coordinates = Coordinates.asked(handle, self.schema, self.columns, self.shares[0], self.norm)
-        moments = NoisyMoments.asked(handle, coordinates, self.norm, self.shares[1])
+        coordinates = Coordinates.asked(handle, self.schema, self.columns, self.costs[0], self.norm)
+        moments = NoisyMoments.asked(handle, coordinates, self.norm, self.costs[1])
         tell((*self.warnings(moments.rows), *coordinates.doubts))
         count = len(coordinates.entries) if n_components is None else n_components
         return Components.of(coordinates, moments, self.miner.scaled, count)

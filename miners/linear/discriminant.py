@@ -77,7 +77,7 @@ class Gaussians(LinearState):
     @property
     def importances(self) -> dict[str, float]:
         """The distances of class means in each column, in variances, as proportions of 1."""
-        return self.coordinates.shares(np.average(np.square(self._apart), axis=0, weights=self.sizes))
+        return self.coordinates.proportions(np.average(np.square(self._apart), axis=0, weights=self.sizes))
 
     @property
     def _apart(self) -> np.ndarray:
@@ -114,13 +114,13 @@ class Gaussians(LinearState):
         """A row for each class and coordinate."""
         import pandas as pd
 
-        coordinates, shares = self.coordinates, self.sizes / self.sizes.sum()
+        coordinates, proportions = self.coordinates, self.sizes / self.sizes.sum()
         means = coordinates.centres + coordinates.deviations * self.means
         spreads = coordinates.deviations * np.sqrt(np.einsum("kii->ki", self.covariances))
         rows = [
             (text_of(value), share, name, mean, deviation)
             for value, share, own, width in zip(
-                self.classes, shares, means, np.broadcast_to(spreads, means.shape), strict=True
+                self.classes, proportions, means, np.broadcast_to(spreads, means.shape), strict=True
             )
             for name, mean, deviation in zip(coordinates.names, own, width, strict=True)
         ]
@@ -131,8 +131,8 @@ class Gaussians(LinearState):
         table = self.to_frame().pivot(index="term", columns="class", values="mean")
         order = np.array(self.coordinates.names)[np.argsort(-np.ptp(self.means, axis=0), kind="stable")]
         labels = [text_of(value) for value in self.classes]
-        shares = zip(labels, self.sizes / self.sizes.sum(), strict=True)
-        heading = f"{self!r}\nshares: {', '.join(f'{label} {share:.1%}' for label, share in shares)}"
+        proportions = zip(labels, self.sizes / self.sizes.sum(), strict=True)
+        heading = f"{self!r}\nshares: {', '.join(f'{label} {proportion:.1%}' for label, proportion in proportions)}"
         return f"{heading}\n\nmeans\n{table.loc[order, labels].to_string(float_format='{:.4g}'.format)}"
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -170,12 +170,12 @@ def pooled_classes(
     """Classes of one shape, from the sums of each with noise of a deviation, and from the moments of all."""
     sizes = _pulled(sums[:, 0], max(float(sums[:, 0].mean()), noise), noise)
     sizes = np.maximum(sizes, max(LEAST_SIZE * float(sizes.mean()), 1.0))
-    errors, shares = noise / sizes, sizes / sizes.sum()
+    errors, proportions = noise / sizes, sizes / sizes.sum()
     means = sums[:, 1:] / sizes[:, None]
-    centre = shares @ means
+    centre = proportions @ means
     means = _pulled(means, centre, errors[:, None])
     rows, _, (covariance,) = moments.centred()
-    within = covariance - ((means - centre).T * shares) @ (means - centre)
+    within = covariance - ((means - centre).T * proportions) @ (means - centre)
     floor = LIFTED_POOLED * noise_edge(moments.deviation / float(rows[0]), len(centre))
     return Gaussians(coordinates, target, sizes, means, _lifted(within, floor)[None])
 
@@ -193,9 +193,9 @@ def _own_shape(covariance: np.ndarray, error: float, pooled: np.ndarray, togethe
 def own_classes(coordinates: Coordinates, target: str, moments: NoisyMoments, alike: bool) -> Gaussians:
     """Classes of one mean shape, or of a shape each that is pulled to it, from the moments of each."""
     sizes, means, covariances = moments.centred()
-    errors, shares = moments.deviation / sizes, sizes / sizes.sum()
-    centre = shares @ means
-    pooled, together = np.einsum("k,kde->de", shares, covariances), float(np.sqrt((shares**2) @ errors**2))
+    errors, proportions = moments.deviation / sizes, sizes / sizes.sum()
+    centre = proportions @ means
+    pooled, together = np.einsum("k,kde->de", proportions, covariances), float(np.sqrt((proportions**2) @ errors**2))
     if alike:
         shapes = [_lifted(pooled, LIFTED_POOLED * noise_edge(together, len(centre)))]
     else:
@@ -210,17 +210,17 @@ class DiscriminantFit(LinearFit):
     def learn(self, handle: PrivateQueryable) -> Gaussians:
         """Asks for products, and sums of each class; returns the normal classes."""
         target = self.target
-        coordinates = Coordinates.asked(handle, self.schema, self.columns, self.shares[0])
+        coordinates = Coordinates.asked(handle, self.schema, self.columns, self.costs[0])
         classes = handle.partition(Values(target))
         if self.by_class:
-            moments = NoisyMoments.asked(classes, coordinates, self.norm, self.shares[1])
+            moments = NoisyMoments.asked(classes, coordinates, self.norm, self.costs[1])
             moments = NoisyMoments(moments.matrices[: self.classes], moments.deviation)
             tell((*self.warnings(moments.rows), *coordinates.doubts))
             return own_classes(coordinates, target, moments, self.shape == "each")
-        sums, noise = noisy_products(classes, coordinates.products(self.norm, "sums"), self.shares[1])
+        sums, noise = noisy_products(classes, coordinates.products(self.norm, "sums"), self.costs[1])
         numbers, noise = sums[: self.classes] * coordinates.reach**2, noise * coordinates.reach**2
         known = handle.partition(Groups(target, (self.schema.categorical(target).values,)))
-        moments = NoisyMoments.asked(known, coordinates, self.norm, self.shares[2])
+        moments = NoisyMoments.asked(known, coordinates, self.norm, self.costs[2])
         tell((*self.warnings(moments.rows), *coordinates.doubts))
         return pooled_classes(coordinates, target, numbers, noise, moments)
 
@@ -230,7 +230,7 @@ class DiscriminantFit(LinearFit):
         if self.by_class:
             return *scales, products
         classes = self.schema.columns[self.target].codes
-        sums = product_line(self.schema, self.norm, "sums", "sums of columns", self.shares[1], 1, classes)
+        sums = product_line(self.schema, self.norm, "sums", "sums of columns", self.costs[1], 1, classes)
         return *scales, sums, products
 
     def notes(self) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ class LinearFit(FitPlan["PrivateQueryable"]):
         columns: The columns that the queries read.
         target: The predicted column; empty for nothing.
         shape: The model.
-        shares: The costs of the queries, in their order.
+        costs: The costs of the queries, in their order.
     """
 
     miner: Any
@@ -120,7 +120,7 @@ class LinearFit(FitPlan["PrivateQueryable"]):
     columns: tuple[str, ...]
     target: str
     shape: Shape
-    shares: tuple[Epsilon, ...]
+    costs: tuple[Epsilon, ...]
 
     @classmethod
     def of(cls, miner: LinearMiner, schema: Schema, columns: tuple[str, ...], target: str, shape: Shape) -> Self:
@@ -132,15 +132,15 @@ class LinearFit(FitPlan["PrivateQueryable"]):
             each = min(max(each, weights[1]), MOST_FOR_MEAN)
             weights = (weights[0], each, each + 1, each, sum(weights[1:]) - 3 * each - 1)
         numeric = any(name in schema.numeric_columns for name in columns)
-        shares = spread(loss, weights) if numeric else (ZERO, *spread(loss, weights[1:]))
-        fit = cls(miner, schema, columns, target, shape, shares)
+        costs = spread(loss, weights) if numeric else (ZERO, *spread(loss, weights[1:]))
+        fit = cls(miner, schema, columns, target, shape, costs)
         fit.heaviest.check(schema)
         return fit
 
     @property
     def norm(self) -> Norm:
         """Of the rows' vectors."""
-        share = None if self.by_class else self.shares[-1]
+        share = None if self.by_class else self.costs[-1]
         return Norm.of(self.schema, self.columns, share, target=self.shape == "regression")
 
     @property
@@ -166,18 +166,18 @@ class LinearFit(FitPlan["PrivateQueryable"]):
 
     def edge(self, rows: int) -> float:
         """The largest eigenvalue of the noise in the covariance of so many rows, or of a class of them."""
-        noise = ROOT * count_scale(self.schema, self.shares[-1]) * self.norm.limit("all")
+        noise = ROOT * count_scale(self.schema, self.costs[-1]) * self.norm.limit("all")
         return noise_edge(noise, self.norm.entries) * (self.classes if self.by_class else 1) / max(rows, 1)
 
     def rehearse(self, handle: PrivateQueryable) -> None:
         """Rehearses the query for products."""
         asked = handle.partition(Values(self.target)) if self.by_class or self.shape == "pooled" else handle
-        asked.preview("noisy_sum", self.heaviest, epsilon=self.shares[-1])
+        asked.preview("noisy_sum", self.heaviest, epsilon=self.costs[-1])
 
     @property
     def total(self) -> Epsilon:
         """The cost of all queries."""
-        return sum(self.shares, ZERO)
+        return sum(self.costs, ZERO)
 
     @property
     def title(self) -> str:
@@ -189,8 +189,8 @@ class LinearFit(FitPlan["PrivateQueryable"]):
     def lines(self) -> Sequence[PlanLine]:
         """Returns a line for each query."""
         parts = self.schema.columns[self.target].codes if self.by_class else 1
-        products = product_line(self.schema, self.norm, "all", "products of columns", self.shares[-1], 1, parts)
-        return *([scale_line(self.schema, self.columns, self.shares[0])] if self.norm.numeric else ()), products
+        products = product_line(self.schema, self.norm, "all", "products of columns", self.costs[-1], 1, parts)
+        return *([scale_line(self.schema, self.columns, self.costs[0])] if self.norm.numeric else ()), products
 
     def notes(self) -> tuple[str, ...]:
         """Returns the unit of noise."""

@@ -333,12 +333,12 @@ class Coordinates:
             points.append(np.where((own < 0) | (own >= column.cells), 0.0, inside)[:, None])
         return np.concatenate([np.zeros((rows, 0)), *points], axis=1)
 
-    def shares(self, weights: np.ndarray) -> dict[str, float]:
+    def proportions(self, weights: np.ndarray) -> dict[str, float]:
         """The weights of columns from those of coordinates, as proportions of 1; empty if all are 0."""
-        total, shares = float(weights.sum()), dict.fromkeys(self.columns, 0.0)
+        total, proportions = float(weights.sum()), dict.fromkeys(self.columns, 0.0)
         for entry, weight in zip(self.entries, weights.tolist(), strict=True):
-            shares[str(entry.column)] += weight / total if total > 0 else 0.0
-        return shares if total > 0 else {}
+            proportions[str(entry.column)] += weight / total if total > 0 else 0.0
+        return proportions if total > 0 else {}
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""

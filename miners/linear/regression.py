@@ -154,7 +154,7 @@ class RegressionLine(LinearState):
     @property
     def importances(self) -> dict[str, float]:
         """The sizes of the coefficients of each column, in deviations, as proportions of 1."""
-        return self.coordinates.shares(np.abs(self.coefficients[1:]))
+        return self.coordinates.proportions(np.abs(self.coefficients[1:]))
 
     def predict(self, frame: Any) -> np.ndarray:
         """Predicts the mean of each row, within the target's bounds, shape (rows,)."""
@@ -350,23 +350,23 @@ class RegressionFit(LinearFit):
     def learn(self, handle: PrivateQueryable) -> RegressionLine:
         """Asks for the target's range and mean, and for products; returns the regression."""
         target = self.target
-        coordinates = Coordinates.asked(handle, self.schema, self.columns, self.shares[0], self.norm)
+        coordinates = Coordinates.asked(handle, self.schema, self.columns, self.costs[0], self.norm)
         where = TargetRange(self.schema, target)
         for number in (1, 2):
-            counts = handle.partition(where.parts).noisy_count(epsilon=self.shares[number])
+            counts = handle.partition(where.parts).noisy_count(epsilon=self.costs[number])
             numbers, noise = np.asarray(counts, dtype=np.float64), float(cast(float, counts.scale))
             where = where.nearer(numbers, noise) if number == 1 else where
         _, deviation, kept = where.moments(numbers, noise)
         column = self.schema.numeric(target)
         unit = float(column.width) * max(deviation, 0.5)
         # Over the bounds, where their width costs little: far values count in a mean.
-        error = ROOT * count_scale(self.schema, self.shares[3]) * float(column.high - column.low) / 2
+        error = ROOT * count_scale(self.schema, self.costs[3]) * float(column.high - column.low) / 2
         within = None if error < MEAN_ERROR * unit * self.schema.max_rows else where.ends
-        below, above = np.maximum(ask_ends(handle.parts(), self.schema, target, self.shares[3], within)[0], 1e-9)
+        below, above = np.maximum(ask_ends(handle.parts(), self.schema, target, self.costs[3], within)[0], 1e-9)
         low, high = map(column.number, column.cells_within(within, target))
         scale = float(low + (high - low) * above / (below + above)), unit
         reach = self._target_reach(coordinates.reach, where, scale)
-        moments = NoisyMoments.asked(handle, coordinates, self.norm, self.shares[4], (target, *scale, reach))
+        moments = NoisyMoments.asked(handle, coordinates, self.norm, self.costs[4], (target, *scale, reach))
         rows = max(1.0, float(numbers[: len(kept)].sum()))
         tell((*where.doubts(deviation), *self.warnings(round(rows)), *coordinates.doubts))
         return RegressionLine.of(coordinates, target, scale, moments, rows, reach / coordinates.target_size(self.norm))
@@ -387,14 +387,12 @@ class RegressionFit(LinearFit):
         parts = bind(TargetRange(schema, self.target).parts, schema).size
         where = [
             count_line(schema, asked, parts, share)
-            for asked, share in zip(
-                ("range of the target", "range of the target, finer"), self.shares[1:], strict=False
-            )
+            for asked, share in zip(("range of the target", "range of the target, finer"), self.costs[1:], strict=False)
         ]
-        products = product_line(schema, self.norm, "all", "products of columns and target", self.shares[-1])
-        noise = ROOT * count_scale(schema, self.shares[3])
-        mean = PlanLine(0, "mean of the target", "noisy_avg", 1, self.shares[3].exact, noise)
-        scales = [scale_line(schema, self.columns, self.shares[0])] if self.norm.numeric else []
+        products = product_line(schema, self.norm, "all", "products of columns and target", self.costs[-1])
+        noise = ROOT * count_scale(schema, self.costs[3])
+        mean = PlanLine(0, "mean of the target", "noisy_avg", 1, self.costs[3].exact, noise)
+        scales = [scale_line(schema, self.columns, self.costs[0])] if self.norm.numeric else []
         return (*scales, *where, mean, products)
 
     def doubt(self, edge: float, rows: int) -> str:

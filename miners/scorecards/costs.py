@@ -112,9 +112,9 @@ class FitCosts:
         weights = [first + look for look in range(looks)] + [each] * tables
         for chosen, own in zip(choices, sums, strict=True):
             weights += [chosen, own] if choice else [own]
-        shares = spread(epsilon, weights)
+        costs = spread(epsilon, weights)
         asked = looks + tables
-        return cls(shares[:looks], shares[looks:asked], tuple(_steps(shares[asked:], choice > 0)), starts)
+        return cls(costs[:looks], costs[looks:asked], tuple(_steps(costs[asked:], choice > 0)), starts)
 
 
 def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], own: Collection[int]) -> tuple[CardStep, ...]:
@@ -134,14 +134,14 @@ def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], own: Collection[int]
     weights: list[int] = []
     for position, step in enumerate(steps):
         weights += [step.sums.nano] + [max(1, round(choices[position] * factor))] * (position in own)
-    shares = iter(spread(epsilon, weights))
-    return tuple(_turn(shares, position in own) for position in range(len(steps)))
+    costs = iter(spread(epsilon, weights))
+    return tuple(_turn(costs, position in own) for position in range(len(steps)))
 
 
-def _turn(shares: Iterator[Epsilon], chooses: bool) -> CardStep:
-    """Takes the shares of one step."""
-    sums = next(shares)
-    return CardStep(next(shares) if chooses else None, sums)
+def _turn(costs: Iterator[Epsilon], chooses: bool) -> CardStep:
+    """Takes the costs of one step."""
+    sums = next(costs)
+    return CardStep(next(costs) if chooses else None, sums)
 
 
 def rows_epsilon(schema: Schema, epsilon: Epsilon) -> float:
@@ -249,10 +249,10 @@ def _growing(mean: float, factor: float, count: int) -> list[int]:
     return [max(1, round(mean * power * count / sum(powers))) for power in powers]
 
 
-def _steps(shares: Sequence[Epsilon], chooses: bool) -> Iterator[CardStep]:
-    """Yields steps from their shares, in order."""
+def _steps(costs: Sequence[Epsilon], chooses: bool) -> Iterator[CardStep]:
+    """Yields steps from their costs, in order."""
     width = 2 if chooses else 1
-    for start in range(0, len(shares), width):
+    for start in range(0, len(costs), width):
         # Fractions 2 7 3 8 are the steps (2, 7) and (3, 8); without choices four steps.
-        *choice, sums = shares[start : start + width]
+        *choice, sums = costs[start : start + width]
         yield CardStep(choice[0] if choice else None, sums)

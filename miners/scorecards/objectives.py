@@ -87,15 +87,15 @@ class Asking(ABC, Generic[P]):
     Args:
         rows: All rows.
         schema: The public schema.
-        shares: The costs of each query.
+        costs: The costs of each query.
     """
 
-    def __init__(self, rows: P, schema: Schema, shares: FitCosts) -> None:
-        self._rows, self._schema, self._shares = rows, schema, shares
+    def __init__(self, rows: P, schema: Schema, costs: FitCosts) -> None:
+        self._rows, self._schema, self._costs = rows, schema, costs
 
     def start(self, parts: Spec, look: int = 0) -> SumsAnswer:
         """Counts all rows by parts of the target, at the first or a later look."""
-        (counts,) = self._count([self._rows.partition(parts)], [self._shares.bases[look]])
+        (counts,) = self._count([self._rows.partition(parts)], [self._costs.bases[look]])
         return counts._replace(numbers=counts.numbers.ravel())
 
     def among(self, objective: Objective) -> None:
@@ -106,7 +106,7 @@ class Asking(ABC, Generic[P]):
         """Counts the target's parts in each attribute's cells, shape (cells, parts) each."""
         parts = [self._rows.partition(spec).partition(objective.table_parts) for spec in specs]
         sizes = [bind(spec, self._schema).size for spec in specs]
-        answers = self._count(parts, self._shares.tables)
+        answers = self._count(parts, self._costs.tables)
         return [
             counts._replace(numbers=counts.numbers.reshape(size, -1))
             for counts, size in zip(answers, sizes, strict=True)
@@ -136,7 +136,7 @@ class HandleAsking(Asking["Parts"]):
 
     def choice(self, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives) -> CardCells:
         """Lets the exponential mechanism choose."""
-        paid = self._shares.steps[step]
+        paid = self._costs.steps[step]
         assert paid.choice is not None
         score = choice_score(objective, loss, objective.scale(paid.sums))
         (chosen,) = self._rows.exp_mech(list(specs), score=score, epsilon=paid.choice)
@@ -144,7 +144,7 @@ class HandleAsking(Asking["Parts"]):
 
     def sums(self, step: int, spec: CardCells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
         """Adds up derivatives in each cell."""
-        epsilon = self._shares.steps[step].sums
+        epsilon = self._costs.steps[step].sums
         sums = np.asarray(self._rows.noisy_sum(loss, by=[spec], epsilon=epsilon))
         return SumsAnswer(sums.reshape(-1, sums.shape[-1]), objective.scale(epsilon))
 
@@ -427,9 +427,9 @@ class _Classes(Objective):
         rare = rows < CLEAR_CLASS * noise
         return (rare_classes(self.target, self.column.values, rows, noise, rare),) if rare.any() else ()
 
-    def shares(self, counts: np.ndarray, scale: float) -> np.ndarray:
-        """Returns the logs of the classes' shares, none below what noise can tell from 0."""
-        # Noisy rows 990 and -4 at scale 10: 990 and 10, so shares of .99 and .01, not 1 and 0.
+    def log_probabilities(self, counts: np.ndarray, scale: float) -> np.ndarray:
+        """Returns the logs of the class probabilities, none below what noise can tell from 0."""
+        # Noisy rows 990 and -4 at scale 10: 990 and 10, so probabilities of .99 and .01, not 1 and 0.
         rows = np.maximum(counts[: self.column.cells], max(scale, 1.0))
         return np.asarray(np.log(rows / rows.sum()))
 
@@ -492,7 +492,7 @@ class TwoClasses(_Classes):
 
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
         """Returns the log-odds of the class."""
-        first, second = self.shares(counts, scale)
+        first, second = self.log_probabilities(counts, scale)
         return self, Card(self.schema, self.target, (round((second - first) * POINTS),))
 
     def loss(self, card: Card) -> AnyDerivatives:
@@ -508,7 +508,7 @@ class TwoClasses(_Classes):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ManyClasses(_Classes):
-    """A score for each class, whose softmax are the shares.
+    """A score for each class, whose softmax are the class probabilities.
 
     Tables of all attributes come first, which is naive Bayes: a count of a class costs less than a
     gradient, whose entries of all classes move. Steps then mend what the tables count twice.
@@ -544,8 +544,8 @@ class ManyClasses(_Classes):
         return np.eye(self.column.cells)
 
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
-        """Returns the logs of the classes' shares."""
-        base = tuple(round(share * POINTS) for share in self.shares(counts, scale))
+        """Returns the logs of the class probabilities."""
+        base = tuple(round(share * POINTS) for share in self.log_probabilities(counts, scale))
         return self, Card(self.schema, self.target, base)
 
     def loss(self, card: Card) -> AnyDerivatives:

@@ -47,14 +47,14 @@ class CardFit(FitPlan[Any]):
         miner: The miner, with its parameters.
         objective: The objective: classes or a mean.
         specs: The cells of each attribute.
-        shares: The costs of each query.
+        costs: The costs of each query.
         pairs: The cells of each pair of attributes that steps may choose too.
     """
 
     miner: ScorecardMiner
     objective: Objective
     specs: tuple[Cells, ...]
-    shares: FitCosts
+    costs: FitCosts
     pairs: tuple[Cross, ...] = ()
 
     @property
@@ -66,7 +66,7 @@ class CardFit(FitPlan[Any]):
     def steps_with_pairs(self) -> int:
         """The number of steps that pay among attributes and pairs: a choice among more errs more, in more cells."""
         cells = [self._size(spec) for spec in self.offered]
-        return min(len(self.shares.steps), self.objective.steps(self.shares.total, cells))
+        return min(len(self.costs.steps), self.objective.steps(self.costs.total, cells))
 
     def rehearse(self, handle: PrivateQueryable) -> None:
         """Previews the heaviest questions: the last ones, with the largest card there can be.
@@ -75,7 +75,7 @@ class CardFit(FitPlan[Any]):
             QueryError: One would take more work than the policy allows for a request.
             NotAllowed: The terms forbid one.
         """
-        objective, tables, steps = self.objective, self.shares.tables, self.shares.steps
+        objective, tables, steps = self.objective, self.costs.tables, self.costs.steps
         rows = objective.rows(handle.parts())
         by_size = sorted(self.offered, key=self._size, reverse=True)
         if tables:
@@ -85,7 +85,7 @@ class CardFit(FitPlan[Any]):
             return
         started, card = objective.start(np.zeros(self._size(objective.base_parts)), 1.0)
         # Tables look at each attribute, and each step but the last at one.
-        for spec in (*(self.specs if self.shares.starts else ()), *by_size[: len(steps) - 1]):
+        for spec in (*(self.specs if self.costs.starts else ()), *by_size[: len(steps) - 1]):
             cells = np.ones((self._size(spec), len(card.base)))
             card = card.plus(spec, Estimate(cells, cells, cells[:, 0]))
         loss, paid = started.loss(card), steps[-1]
@@ -99,7 +99,7 @@ class CardFit(FitPlan[Any]):
 
     def learn(self, source: Any) -> Card:
         """Asks one handle all questions; returns the card."""
-        return self.learned(HandleAsking(source.parts(), source.schema, self.shares))
+        return self.learned(HandleAsking(source.parts(), source.schema, self.costs))
 
     def learned(self, asking: Asking[Any]) -> Card:
         """Asks all questions; returns the card."""
@@ -109,13 +109,13 @@ class CardFit(FitPlan[Any]):
             objective = objective.nearer(counts.numbers, counts.scale)
         counts = asking.start(objective.base_parts, objective.looks - 1)
         objective, card = objective.start(counts.numbers, counts.scale)
-        tell(objective.doubts if self.shares.steps else ())  # without steps a plan has said so
+        tell(objective.doubts if self.costs.steps else ())  # without steps a plan has said so
         asking.among(objective)
-        tables = asking.tables(self.specs, objective) if self.shares.tables else []
-        if self.shares.starts:
+        tables = asking.tables(self.specs, objective) if self.costs.tables else []
+        if self.costs.starts:
             card = objective.tabulated(card, self.specs, [table.numbers for table in tables], tables[0].scale)
         tell(objective.rare([counts._replace(numbers=counts.numbers[None]), *tables]))
-        for number in range(len(self.shares.steps)):
+        for number in range(len(self.costs.steps)):
             card = self._stepped(asking, objective, card, number)
         return card
 
@@ -137,12 +137,12 @@ class CardFit(FitPlan[Any]):
     @property
     def total(self) -> Epsilon:
         """The cost of all queries."""
-        return self.shares.total
+        return self.costs.total
 
     @property
     def title(self) -> str:
         """The title: target, steps and attributes."""
-        steps, attributes = many(len(self.shares.steps), "step"), many(len(self.specs), "attribute")
+        steps, attributes = many(len(self.costs.steps), "step"), many(len(self.specs), "attribute")
         return f"{type(self.miner).__name__} for `{self.objective.target}`: {steps} over {attributes}"
 
     def notes(self) -> Iterator[str]:
@@ -150,30 +150,30 @@ class CardFit(FitPlan[Any]):
         yield "all queries concern the same rows, so their costs add up."
         if self.miner.steps is None:
             yield (
-                f"steps is not given; {len(self.shares.steps)} follows from epsilon, max_rows, the attributes "
+                f"steps is not given; {len(self.costs.steps)} follows from epsilon, max_rows, the attributes "
                 "and the classes."
             )
-        if self.pairs and not self.shares.steps:
+        if self.pairs and not self.costs.steps:
             yield "there are no steps, so no pair is chosen; give `steps`."
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
         """Returns whether noise hides all points, or the rows of each cell."""
         schema, objective = self.objective.schema, self.objective
-        epsilon, shares = self.shares.total, self.shares
+        epsilon, costs = self.costs.total, self.costs
         expected = schema.max_rows if rows is None else rows
-        if not shares.steps and not shares.tables:
+        if not costs.steps and not costs.tables:
             return (
                 f"at epsilon {epsilon} and at most {schema.max_rows:,} rows noise hides all points, so every "
                 f"row is predicted {objective.majority}; a larger `epsilon` is needed.",
             )
         facts = f"at epsilon {epsilon} and {'at most' if rows is None else 'about'} {expected:,} rows"
-        noise = self.cell_noise(min([*shares.tables, *(step.sums for step in shares.steps)]))
+        noise = self.cell_noise(min([*costs.tables, *(step.sums for step in costs.steps)]))
         if expected < noise:
             return (
                 f"{facts} the noise in each cell is about {rows_text(noise)} rows, as many as all rows; take fewer "
                 "`steps`, fewer `attributes`, or a larger `epsilon`.",
             )
-        noise = self.cell_noise(max([*shares.bases, *shares.tables]))
+        noise = self.cell_noise(max([*costs.bases, *costs.tables]))
         if objective.target in schema.categorical_columns and expected < CLEAR_CLASS * noise:
             return (
                 f"{facts} no class has {rows_text(CLEAR_CLASS * noise)} rows, {CLEAR_CLASS} deviations of the noise in "
@@ -186,16 +186,16 @@ class CardFit(FitPlan[Any]):
         target = self.objective.target
         cells = [self._size(spec) for spec in self.offered]
         start = self._size(self.objective.base_parts)
-        texts = [f"rows by `{target}`"] + [f"rows by `{target}`, in finer cells"] * (len(self.shares.bases) - 1)
+        texts = [f"rows by `{target}`"] + [f"rows by `{target}`, in finer cells"] * (len(self.costs.bases) - 1)
         schema = self.objective.schema
-        lines = [count_line(schema, text, start, each) for text, each in zip(texts, self.shares.bases, strict=True)]
-        if self.shares.tables:
+        lines = [count_line(schema, text, start, each) for text, each in zip(texts, self.costs.bases, strict=True)]
+        if self.costs.tables:
             asked = f"`{target}` in the cells of each attribute"
             classes = self._size(self.objective.table_parts)
-            each, total = self.shares.tables[0], sum(self.shares.tables, ZERO)
+            each, total = self.costs.tables[0], sum(self.costs.tables, ZERO)
             parts = classes * sum(self._size(spec) for spec in self.specs)
             lines.append(count_line(schema, asked, parts, total, each))
-        for number, step in enumerate(self.shares.steps, 1):
+        for number, step in enumerate(self.costs.steps, 1):
             lines += self._step_lines(number, step, max(cells))
         return lines
 
@@ -300,14 +300,14 @@ class ScorecardMiner(Miner):
         elif len(specs) == 1:
             steps = min(steps, 1)  # once everything is known of it, nothing is left to mend
         choice = objective.choice([*cells, *(bind(pair, schema).size for pair in pairs)])
-        shares = self._shares(epsilon, objective, cells, steps, choice)
-        return self._plan_kind(self, objective, specs, shares, pairs=pairs)
+        costs = self._costs(epsilon, objective, cells, steps, choice)
+        return self._plan_kind(self, objective, specs, costs, pairs=pairs)
 
     def _default_steps(self, objective: Objective, epsilon: Epsilon, cells: Sequence[int]) -> int:
         """Returns the number of useful steps, by public facts."""
         return objective.steps(epsilon, cells)
 
-    def _shares(
+    def _costs(
         self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int, choice: float
     ) -> FitCosts:
         """Returns what each question pays; ``choice`` is the share of a step that chooses."""

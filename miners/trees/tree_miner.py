@@ -107,8 +107,8 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[S]):
     def learn(self, handle: PrivateQueryable) -> Tree | Forest:
         """Grows the tree or the trees."""
         problem = self.first.problem
-        shares = "counted" if self.trees > 1 and not problem.numeric else None
-        trees = [tree for strategy in _located(self.strategies, handle) for tree in _grown(strategy, handle, shares)]
+        rule = "counted" if self.trees > 1 and not problem.numeric else None
+        trees = [tree for strategy in _located(self.strategies, handle) for tree in _grown(strategy, handle, rule)]
         tell(faint_of(trees, len(self.strategies)))
         return trees[0] if self.miner._state is Tree else Forest(trees)
 
@@ -193,11 +193,11 @@ def _roots(strategy: TreeStrategy, handle: PrivateQueryable) -> Parts:
     return handle.shards(strategy.trees) if strategy.trees > 1 else handle.parts()
 
 
-def _grown(strategy: TreeStrategy, handle: PrivateQueryable, shares: str | None) -> list[Tree]:
+def _grown(strategy: TreeStrategy, handle: PrivateQueryable, rule: str | None) -> list[Tree]:
     """Grows the trees of one frontier; nothing is left of their open nodes."""
     estimates = strategy.estimates(grow(_roots(strategy, handle), strategy))
     within = strategy.problem.within
-    return [Tree(strategy.schema, strategy.target, nodes, shares=shares, within=within) for nodes in estimates]
+    return [Tree(strategy.schema, strategy.target, nodes, rule=rule, within=within) for nodes in estimates]
 
 
 def _line(steps: Sequence[Step], nodes: int) -> PlanLine:

@@ -133,7 +133,7 @@ class LossSplit:
     def spread(cls, epsilon: Fraction, depth: int) -> LossSplit:
         """Gives half to the classes of leaves; of the rest a tenth to sizes, the others to choices.
 
-        Each level gets the same. Tried on Car with four holders, where a fifth for classes lost ten
+        Each level gets the same. Tried on Car with four owners, where a fifth for classes lost ten
         points at epsilon 0.25; on Adult it hardly matters.
         """
         if depth == 0:

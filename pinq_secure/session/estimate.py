@@ -20,7 +20,7 @@ from pinq_secure.session.session import Session
 def estimate(session: Session) -> str:
     """Returns a sentence on bytes and seconds, of each party."""
     if (miner := session.miner()) is not None:
-        return _of_sums(session, miner.plan(session.schema_, session.target, holders=len(session.parties)))
+        return _of_sums(session, miner.plan(session.schema_, session.target, owners=len(session.parties)))
     task, rule, others = session.task, session.rule(), len(session.parties) - 1
     to_others = (field_bits(session.bits, len(session.parties)) + 7) // 8 * others
     values, classes, attributes = sum(task.sizes), task.classes, len(task.sizes)
@@ -71,5 +71,5 @@ def _bytes(sent: float) -> str:
 
 def plan_text(session: Session) -> str:
     """Returns the queries with their fractions of epsilon, as text; empty where there is no plan."""
-    miner, holders = session.miner(), len(session.parties)
-    return "" if miner is None else repr(miner.plan(session.schema_, session.target, holders=holders))
+    miner, owners = session.miner(), len(session.parties)
+    return "" if miner is None else repr(miner.plan(session.schema_, session.target, owners=owners))

@@ -86,7 +86,7 @@ def most_splits(session: Session) -> int:
 def _noisy_sums(session: Session, miner: Miner) -> int:
     """Returns at most how many numbers get noise: for each part of the plan its widest table."""
     task, width = session.task, miner.sums_needed(session.schema_, session.target).width
-    plan = miner.plan(session.schema_, session.target, holders=len(session.parties))
+    plan = miner.plan(session.schema_, session.target, owners=len(session.parties))
     return sum(line.parts for line in plan.lines) * max(width, sum(task.sizes) * task.classes)
 
 

@@ -653,7 +653,7 @@ FAULTS = (
         ("tests/unit/linear/test_components.py",),
     ),
     Fault(
-        "variances of several holders are averaged",
+        "variances of several owners are averaged",
         "miners/federated/federation.py",
         "math.fsum(tally.variance for tally in tallies)\n",
         "math.fsum(tally.variance for tally in tallies) / len(tallies)\n",

@@ -90,9 +90,9 @@ def keeps_back(form: Form) -> bool:
 
 
 def learned(miner: Any) -> Any:
-    """What a fitted miner knows, as JSON has it; of several holders without what each charged."""
+    """What a fitted miner knows, as JSON has it; of several owners without what each charged."""
     known = {
-        key: value for key, value in json.loads(miner.to_json()).items() if key not in ("params", "cost", "holders")
+        key: value for key, value in json.loads(miner.to_json()).items() if key not in ("params", "cost", "owners")
     }
     return known if "tree" not in known else {key: value for key, value in known.items() if key != "card"}
 
@@ -361,7 +361,7 @@ DAMAGE: list[Any] = [None, True, "x", 1.5, -1, 10**400, float("nan"), [1], {}]
 
 
 def pieces(content: Any, kind: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
-    """Of each piece in JSON its kind, its holder and its key; items of a list are of one kind unless their types differ."""
+    """Of each piece in JSON its kind, its owner and its key; items of a list are of one kind unless their types differ."""
     alike = isinstance(content, list) and len({type(item) for item in content}) < 2
     for key, item in content.items() if isinstance(content, dict) else enumerate(content):
         own = (*kind, None if alike else key)
@@ -378,9 +378,9 @@ def test_a_damaged_model_is_refused_or_answers(form: Form) -> None:
     known = {kind: place for kind, *place in pieces(body) if not {"schema", "params"} & {*kind[:-1]}}
     assert len(known) > 6
     refused = 0
-    for number, (holder, key) in enumerate(known.values()):
-        whole = holder[key]
-        for holder[key] in DAMAGE[number % 3 :: 3]:
+    for number, (owner, key) in enumerate(known.values()):
+        whole = owner[key]
+        for owner[key] in DAMAGE[number % 3 :: 3]:
             try:
                 again = form.kind.from_json(json.dumps(body))
                 answers(again, frame)
@@ -389,7 +389,7 @@ def test_a_damaged_model_is_refused_or_answers(form: Form) -> None:
                 again.to_json()
             except QueryError:
                 refused += 1
-        holder[key] = whole
+        owner[key] = whole
     assert refused > len(known) / 2
 
 
@@ -474,10 +474,10 @@ def is_of_noise(miner: Any, h: Any) -> None:
 
 
 class Several:
-    """A source of several holders, as a miner of one handle sees it."""
+    """A source of several owners, as a miner of one handle sees it."""
 
     def __init__(self) -> None:
-        self.schema, self.holders = SCHEMA, ("north", "south")
+        self.schema, self.owners = SCHEMA, ("north", "south")
 
     def parts(self) -> None:
         """There are parts, but nothing to preview."""

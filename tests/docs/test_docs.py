@@ -285,7 +285,7 @@ def test_the_page_on_secure_computation_learns_a_scorecard(project: Path) -> Non
 
 
 def test_the_page_on_federations_runs_under_encryption(project: Path) -> None:
-    """Its example on made-up parties costs what it says; the other needs servers, and runs as examples/three_holders.py."""
+    """Its example on made-up parties costs what it says; the other needs servers, and runs as examples/three_owners.py."""
     (block,) = [
         example
         for example in re.findall(
@@ -310,12 +310,12 @@ def test_the_example_of_distances_runs(tmp_path: Path) -> None:
         assert (tmp_path / "build" / "dilca-example" / name).stat().st_size > 5000
 
 
-def test_the_example_of_three_holders_runs(tmp_path: Path) -> None:
-    """Three servers, one tree, three audits: together the holders know more than the smallest, and each ledger says what was claimed."""
+def test_the_example_of_three_owners_runs(tmp_path: Path) -> None:
+    """Three servers, one tree, three audits: together the owners know more than the smallest, and each ledger says what was claimed."""
     for name in ("examples", "policies", "data"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    printed = run_script(tmp_path / "examples" / "three_holders.py")
-    together, larger = (number_after(name, printed) for name in ("three holders together", "larger class"))
+    printed = run_script(tmp_path / "examples" / "three_owners.py")
+    together, larger = (number_after(name, printed) for name in ("three owners together", "larger class"))
     assert together > larger + 0.02
     assert len(re.findall(r"(?:north|south|west): spent 1, \d+ requests", printed)) == 3
     assert len(re.findall(r"chain: verified", printed)) == 3

@@ -30,7 +30,7 @@ class TestInit:
         failed(run("init", data, "--target", "incom"), "The source has no column 'incom' (did you mean 'income'?)")
         failed(run("init", data, "-o", "/dev/null/x.yaml"), "/dev/null")
 
-    def test_like_another_holders(self, policy: Path, data: Path, tmp_path: Path) -> None:
+    def test_like_another_owners(self, policy: Path, data: Path, tmp_path: Path) -> None:
         """Columns, bounds and unit are taken from a policy; what goes with a proposal of one's own does not go with it."""
         other = tmp_path / "other" / "p.yaml"
         assert run("init", data, "--like", policy, "--dataset", "theirs", "-o", other).exit_code == 0

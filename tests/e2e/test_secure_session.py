@@ -85,7 +85,7 @@ def test_each_ledger_is_charged_for_a_noisy_model(tmp_path: Path, fields: dict[s
     assert len(learned.predict(parties.frames[0])) == len(parties.frames[0])
     if kind is not Tree:  # what the parties' own recursion says is what each ledger says
         assert learned.cost_ == 3
-        assert learned.holders_.spent == {"all parties": 3}
+        assert learned.owners_.spent == {"all parties": 3}
     for policy in parties.policies:
         log = audit(policy)
         (account,) = log.accounts.values()

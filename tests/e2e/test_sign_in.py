@@ -91,7 +91,7 @@ def test_whom_the_provider_granted_signs_in(policy: Path, server: Server, issuer
 
 
 def test_a_member_of_a_group_gets_its_grant_once(policy: Path, server: Server, issuer: str) -> None:
-    """It is logged as the group's, and an ended one stays ended however often its holder signs in."""
+    """It is logged as the group's, and an ended one stays ended however often its owner signs in."""
     token = oidc.id_token(issuer, "bob")
     assert budget(server, token).json()["epsilon"] == "0.5"
     assert budget(server, oidc.id_token(issuer, "bob")).json()["epsilon"] == "0.5"

@@ -63,8 +63,8 @@ def test_tables_and_fits_name_themselves(in_memory: Callable[..., Any]) -> None:
     assert [float(cast(Any, line.cost)) for line in audited(handle).acts] == [1.0] * 8
 
 
-def test_a_fit_over_holders_is_an_act_of_each() -> None:
-    """In every holder's log, and only while the fit lasts."""
+def test_a_fit_over_owners_is_an_act_of_each() -> None:
+    """In every owner's log, and only while the fit lasts."""
     handles = [simulated(SCHEMA, rows=200, epsilon=10, seed=seed) for seed in range(2)]
     both = Federation(handles)
     FederatedScorecard(epsilon=1, steps=1).fit(both, "income")

@@ -84,19 +84,19 @@ def test_a_token_is_looked_up(ledger: Ledger) -> None:
     ledger.grant("bob", ONE, token="first")
     ledger.grant("eve", ONE, token="another")
 
-    def holders() -> list[str | None]:
+    def owners() -> list[str | None]:
         return [
             None if grant is None else grant.analyst
             for grant in map(ledger.grant_of_token, ("first", "second", "another", ""))
         ]
 
-    assert holders() == ["bob", None, "eve", None]
+    assert owners() == ["bob", None, "eve", None]
     ledger.set_token("bob", "second")
-    assert holders() == [None, "bob", "eve", None]
+    assert owners() == [None, "bob", "eve", None]
     assert [ledger.knows(token) for token in ("first", "second", "")] == [False, True, False]
     ledger.revoke("bob")
     ledger.set_token("eve", "")
-    assert holders() == [None] * 4
+    assert owners() == [None] * 4
     ledger.grant("bob", ONE, token="third")
     assert ledger.knows("third")
     assert not ledger.knows("second")

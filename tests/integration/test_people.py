@@ -167,13 +167,13 @@ def signed_in(people: People, ledger: Ledger) -> str | None:
     """Signs in twice, as a client does that tries again; returns the name that has the dataset."""
     declared = SignIn(issuer=ISSUER, client="pinq", claim="email", groups={"lab": GroupGrant(epsilon=Decimal(5))})
     dataset: Any = SimpleNamespace(ledger=ledger, policy=SimpleNamespace(sign_in=declared))
-    holder = None
+    owner = None
     for _ in range(2):
         try:
-            holder = ledger.grant_of_token(people.opened_by(token(), dataset))
+            owner = ledger.grant_of_token(people.opened_by(token(), dataset))
         except Unknown:
-            holder = None
-    return None if holder is None else holder.analyst
+            owner = None
+    return None if owner is None else owner.analyst
 
 
 @pytest.mark.parametrize("granted", GRANTS, ids=lambda granted: granted.__name__.strip("_"))

@@ -43,7 +43,7 @@ EVERY_DAY = ("fig3", "fig5")
 
 
 class InTurn(Executor):
-    """Holders answer one after the other, so that each meets the same coins again."""
+    """Owners answer one after the other, so that each meets the same coins again."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
 

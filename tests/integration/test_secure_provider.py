@@ -372,7 +372,7 @@ def test_the_commands_of_a_scorecard(parties: Consortium) -> None:
     shown = shell.invoke(app, ["secure", "show", str(file)])
     assert "  to all: in each step noisy sums of derivatives in the cells of one attribute" in shown.output
     assert re.search(r"Each party sends at most \d+ kB, and takes at most about 0\.\d s", shown.output)
-    assert "FederatedScorecard for `ill`: 3 holders, strategy 'secure', 3 steps" in shown.output
+    assert "FederatedScorecard for `ill`: 3 owners, strategy 'secure', 3 steps" in shown.output
     assert re.search(r"in all +2$", shown.output, flags=re.MULTILINE)
     assert "Scorecard for `ill` (no, yes): 3 attributes" in tried_on_three(parties, file)
 

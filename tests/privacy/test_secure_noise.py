@@ -80,12 +80,12 @@ def test_a_share_is_moved_only_where_it_would_not_fit() -> None:
 
 def test_noisy_sums_have_the_noise_of_one_curator(monkeypatch: pytest.MonkeyPatch) -> None:
     """The building block for other miners: with nobody colluding exactly DLap(1/epsilon) a cell, with one of three half as much variance more."""
-    holders = [np.full(DRAWS // 2, 7), np.full(DRAWS // 2, 11), np.zeros(DRAWS // 2, dtype=int)]
+    owners = [np.full(DRAWS // 2, 7), np.full(DRAWS // 2, 11), np.zeros(DRAWS // 2, dtype=int)]
     draw_from(monkeypatch, 4)
-    errors = simulate_noisy_sum(holders, Fraction(1), rows=100_000) - 18
+    errors = simulate_noisy_sum(owners, Fraction(1), rows=100_000) - 18
     assert misfit(errors.tolist(), 1.0) > LEVEL
     assert misfit(errors.tolist(), 0.7) < LEVEL
-    more = simulate_noisy_sum(holders, Fraction(1), rows=100_000, colluding=1) - 18
+    more = simulate_noisy_sum(owners, Fraction(1), rows=100_000, colluding=1) - 18
     assert more.var() / errors.var() == pytest.approx(1.5, rel=0.25)
 
 
@@ -103,7 +103,7 @@ def test_each_sum_of_a_round_has_its_own_noise() -> None:
 @pytest.mark.parametrize(
     ("adjacency", "colluding", "wider"), [("add-remove", 0, 1.0), ("substitute", 0, 1.0), ("add-remove", None, 1.5)]
 )
-def test_a_federation_that_adds_up_has_the_noise_of_one_holder(
+def test_a_federation_that_adds_up_has_the_noise_of_one_owner(
     adjacency: Any, colluding: int | None, wider: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The law of one curator where nobody colludes, at the schema's distance; noise 30 % too small fails. Its variance is the one that growth counts with."""
@@ -151,7 +151,7 @@ def test_a_session_of_a_scorecard_hides_its_units(target: str, monkeypatch: pyte
     looks = fit.objective.looks
     steps = [opening.values for opening in outcome.opened if opening.what == "noisy sum"][looks:]
     units = used[-1]
-    for values, step in zip(steps, fit.shares.steps, strict=True):
+    for values, step in zip(steps, fit.costs.steps, strict=True):
         epsilon = float(step.sums.exact / units.sensitivity)
         assert len(values) == 1400
         assert misfit(list(values), epsilon) > LEVEL
@@ -170,8 +170,8 @@ def test_what_a_sum_opens_is_only_the_sum() -> None:
     assert [(one.what, len(one.values)) for one in opened] == [("noisy sum", 4)]
 
 
-def test_colluders_are_fewer_than_holders() -> None:
-    """Noise that all holders know is none."""
+def test_colluders_are_fewer_than_owners() -> None:
+    """Noise that all owners know is none."""
     with pytest.raises(QueryError, match="below the 2 histograms"):
         simulate_noisy_sum([np.zeros(1), np.zeros(1)], Fraction(1), rows=10, colluding=2)
 

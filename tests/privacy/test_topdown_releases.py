@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FederatedTopDown's releases against their law and its claim.
 
-A holder without rows answers with pure noise, so what it sends is compared with its law directly: |noise| less its mean, over its standard deviation, has mean 0 and variance 1.
+An owner without rows answers with pure noise, so what it sends is compared with its law directly: |noise| less its mean, over its standard deviation, has mean 0 and variance 1.
 Over n > 1,500 counts the sum over sqrt(n) passes 6 with probability below 1e-6; noise 30 % too small puts it below -9, with a standard deviation of 0.7.
 """
 
@@ -28,7 +28,7 @@ FITS = 4
 
 
 class Overheard(Federation):
-    """Keeps the size of every count that a holder sends, as its law would have it: with mean 0 and variance 1."""
+    """Keeps the size of every count that an owner sends, as its law would have it: with mean 0 and variance 1."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -72,7 +72,7 @@ def deviation(strategy: Any) -> float:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_count_has_the_noise_that_its_loss_asks_for(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What each holder was charged for, in its own policy's terms, is what its counts hide behind."""
+    """What each owner was charged for, in its own policy's terms, is what its counts hide behind."""
     assert abs(deviation(strategy)) < 6
     right = pinq.curator.mechanisms.scale_of
     monkeypatch.setattr(pinq.curator.mechanisms, "scale_of", lambda sensitivity, eps: right(sensitivity, eps / WEAK))
@@ -81,7 +81,7 @@ def test_every_count_has_the_noise_that_its_loss_asks_for(strategy: Any, monkeyp
 
 @pytest.mark.parametrize("strategy", ["turns", "noisy_counts"])
 def test_a_whole_fit_loses_no_more_than_its_epsilon(strategy: Any) -> None:
-    """Gross leaks only: each question's law has its own test. Neighbours differ by a row at one of two holders, where both columns set it apart.
+    """Gross leaks only: each question's law has its own test. Neighbours differ by a row at one of two owners, where both columns set it apart.
 
     Of 60 runs half measure, and 5e-7^(1/30) = 0.62: a fit that shows the row for sure has a bound of ln(0.62 / 0.38) = 0.48, nearly twice the claim.
     """

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.harness.datasets import stratified_folds
 from benchmarks.harness.measure import Experiment, accuracies
 from benchmarks.papers.secure import protocols
-from benchmarks.papers.secure.holders import HOLDERS, Fit, coarse, exact, noise_alone, noise_inside, topdown
+from benchmarks.papers.secure.owners import OWNERS, Fit, coarse, exact, noise_alone, noise_inside, topdown
 
 __all__ = ["DATA", "EPSILONS", "Accuracy", "Growth", "ProtocolTimes", "experiments"]
 
@@ -87,7 +87,7 @@ class Growth(Experiment):
 
 @dataclass(frozen=True)
 class Accuracy(Experiment):
-    """Accuracy of trees of four holders: each method learns from the same rows and is scored on the same."""
+    """Accuracy of trees of four owners: each method learns from the same rows and is scored on the same."""
 
     key: str
     data: str
@@ -99,7 +99,7 @@ class Accuracy(Experiment):
     @property
     def title(self) -> str:
         """What it shows."""
-        return f"Accuracy on {self.data}, {HOLDERS} holders"
+        return f"Accuracy on {self.data}, {OWNERS} owners"
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
         """Returns the test accuracies of some methods on one fold."""
@@ -107,7 +107,7 @@ class Accuracy(Experiment):
         fold = stratified_folds(rows[target].to_numpy(), FOLDS, run // FOLDS)
         tested = fold == run % FOLDS
         train, test = rows[~tested].sample(frac=1, random_state=run), rows[tested]
-        tables = [train.iloc[number::HOLDERS] for number in range(HOLDERS)]
+        tables = [train.iloc[number::OWNERS] for number in range(OWNERS)]
         values = {}
         for name in learners:
             tree = self.learners[name](tables, target, schema, f"{x:g}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 1 to 3, 5 and 6 of Wang, Dick & Balcan 2020 (DP-TopDown), four holders.
+"""Figures 1 to 3, 5 and 6 of Wang, Dick & Balcan 2020 (DP-TopDown), four owners.
 
 ``make reproduce-topdown`` measures them on this project's miner. Every measurement goes into
 build/topdown/cells.csv at once; run it again and it goes on where it was. Tables and pictures go to

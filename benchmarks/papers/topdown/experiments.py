@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experiments: who is compared, on which rows, shared out among how many holders."""
+"""The experiments: who is compared, on which rows, shared out among how many owners."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pinq.provider.dummy_rows import simulate
 from pinq.public.schema import Schema
 from pinq_secure import SecureFederation
 
-__all__ = ["ALPHAS", "EXACT", "HOLDERS", "Figure", "figures"]
+__all__ = ["ALPHAS", "EXACT", "OWNERS", "Figure", "figures"]
 
-HOLDERS = 4
+OWNERS = 4
 ALPHAS = tuple(2.0**power for power in range(-3, 10))
 EXACT = 10_000.0  # so large a loss that noise is next to nothing
 UNLIMITED_EPSILON = 10**6
@@ -47,28 +47,28 @@ class Figure(Experiment):
     xs: Sequence[float]
     learners: Mapping[str, Callable[[Rows, float], float | dict[str, float]]]
     runs: int = 100
-    xlabel: str = "alpha, at each holder"
+    xlabel: str = "alpha, at each owner"
     fraction: float = 1.0
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
         """Returns test accuracies, or what else is measured of learners, on one training set, cut anew for each run."""
         schema, target, train, test = _split(self.data, run, self.fraction)
-        owner = np.random.default_rng([run, HOLDERS]).integers(0, HOLDERS, len(train))
+        dealt = np.random.default_rng([run, OWNERS]).integers(0, OWNERS, len(train))
         values: dict[str, float | dict[str, float]] = {}
         for name in learners:
             pooled = name.endswith(POOLED)
-            tables = [train] if pooled else [train[owner == holder] for holder in range(HOLDERS)]
+            tables = [train] if pooled else [train[dealt == owner] for owner in range(OWNERS)]
             own = schema.model_copy(update={"max_rows": _cap(max(map(len, tables)))})
             with _federation(name, own, tables) as federation:
                 handle: Any = federation
                 if pooled and isinstance(federation, Federation):
-                    handle = federation.handle(federation.holders[0])
+                    handle = federation.handle(federation.owners[0])
                 values[name] = self.learners[name](Rows(own, target, handle, train, test), x)
         return {name: value if isinstance(value, dict) else {"accuracy": value} for name, value in values.items()}
 
 
 def _federation(name: str, own: Schema, tables: Sequence[pd.DataFrame]) -> Federation | SecureFederation:
-    """Returns the holders that a learner asks: each for itself, or all by sums on secret shares."""
+    """Returns the owners that a learner asks: each for itself, or all by sums on secret shares."""
     if name == SECURE:
         return SecureFederation.simulated(tables, schema=own, rows=own.max_rows, epsilon=UNLIMITED_EPSILON)
     return Federation([simulate(own, data=table, epsilon=UNLIMITED_EPSILON) for table in tables])
@@ -91,8 +91,8 @@ def _on(name: str) -> Iterator[Figure]:
             _by_share(alpha),
             xlabel="leaf_fraction",
         )
-    yield Figure(f"fig2-{name}", f"test accuracy, {HOLDERS} holders", name, ALPHAS, _strategies())
-    title = f"training accuracy, depth and nodes, {HOLDERS} holders"
+    yield Figure(f"fig2-{name}", f"test accuracy, {OWNERS} owners", name, ALPHAS, _strategies())
+    title = f"training accuracy, depth and nodes, {OWNERS} owners"
     yield Figure(f"fig5-{name}", title, name, ALPHAS[::4], _shapes(_strategies()))
     single = {"no noise" + POOLED: _paper("single")}
     yield Figure(f"exact-{name}", "hardly any noise", name, (EXACT,), single, runs=2)
@@ -100,7 +100,7 @@ def _on(name: str) -> Iterator[Figure]:
 
 def _on_first(name: str) -> Iterator[Figure]:
     """Yields the experiments that one data set is enough for: sums under encryption, and fewer rows."""
-    title = f"sums under encryption, {HOLDERS} holders"
+    title = f"sums under encryption, {OWNERS} owners"
     yield Figure(f"secure-{name}", title, name, (0.125, 1.0, 8.0), _secure(), runs=2)
     for size in SIZES:
         title = f"test accuracy, {100 * size:g} % of the rows"

@@ -21,7 +21,7 @@ import pandas as pd
 
 import pinq
 from benchmarks.harness.publish import RESULTS, ROOT
-from benchmarks.papers.topdown.experiments import HOLDERS
+from benchmarks.papers.topdown.experiments import OWNERS
 from benchmarks.speed.server import certify, running
 from miners import FederatedTopDown, Federation
 from pinq.provider.grants import grant
@@ -66,7 +66,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         certify(folder)
-        tokens = [publish_share(folder, number) for number in range(HOLDERS)]
+        tokens = [publish_share(folder, number) for number in range(OWNERS)]
         port = free_port()
         with running(command(folder, port), folder, f"https://127.0.0.1:{port}"):
             for epsilon in EPSILONS:
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def fit(folder: Path, port: int, tokens: list[str], params: dict[str, Any]) -> dict[str, float]:
-    """Fits once and returns what it took: of bytes and requests, those of the holder that had most."""
+    """Fits once and returns what it took: of bytes and requests, those of the owner that had most."""
     relays = [Relay(port) for _ in tokens]
     handles = [
         pinq.connect(f"https://127.0.0.1:{relay.port}/adult{number}", token=token, verify=folder / "authority.pem")
@@ -100,9 +100,9 @@ def fit(folder: Path, port: int, tokens: list[str], params: dict[str, Any]) -> d
 
 
 def publish_share(folder: Path, number: int) -> str:
-    """Writes one holder's share of Adult with a policy of its own; returns the coordinator's token."""
+    """Writes one owner's share of Adult with a policy of its own; returns the coordinator's token."""
     rows = pd.read_parquet(ROOT / "data" / "adult.parquet")
-    owner = np.random.default_rng(HOLDERS).integers(0, HOLDERS, len(rows))
+    owner = np.random.default_rng(OWNERS).integers(0, OWNERS, len(rows))
     rows[owner == number].to_parquet(folder / f"adult{number}.parquet", index=False)
     own = {"dataset": f"adult{number}", "source": f"adult{number}.parquet", "cap": 10**4, "max_rows": 10_000}
     policy = pinq.load_policy(ROOT / "policies" / "adult.yaml").model_copy(update=own)
@@ -112,7 +112,7 @@ def publish_share(folder: Path, number: int) -> str:
 
 def command(folder: Path, port: int) -> list[str]:
     """Returns how one server process serves all shares: what crosses the wire is the same."""
-    policies = [str(folder / f"adult{number}.yaml") for number in range(HOLDERS)]
+    policies = [str(folder / f"adult{number}.yaml") for number in range(OWNERS)]
     words = [sys.executable, "-m", "pinq.cli.main", "serve", *policies, "--port", str(port), "--host", "127.0.0.1"]
     return [*words, "--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem")]
 

@@ -235,8 +235,8 @@ class TestPropose:
         assert isinstance(column, Categorical)
         assert column.values == ("03", "1", "2", "other")
 
-    def test_holders_share_one_proposal(self, tmp_path: Path) -> None:
-        """Another holder's file gets the same columns, so a federation takes both; nothing is read off its rows."""
+    def test_owners_share_one_proposal(self, tmp_path: Path) -> None:
+        """Another owner's file gets the same columns, so a federation takes both; nothing is read off its rows."""
         for name, values in {"north": "ab", "south": "abc"}.items():
             (tmp_path / name).mkdir()
             rows = 600 if name == "north" else 300
@@ -269,7 +269,7 @@ class TestPropose:
         )
         assert list(together.schema.columns) == ["age", "kind", "ill"]
 
-    def test_a_holder_without_a_shared_column(self, people: Path, policy: Path) -> None:
+    def test_an_owner_without_a_shared_column(self, people: Path, policy: Path) -> None:
         """The source must have every column of the shared policy."""
         pq.write_table(pa.table({"age": [1]}), people.parent / "other.parquet")
         with pytest.raises(

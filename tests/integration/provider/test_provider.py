@@ -222,17 +222,17 @@ class TestGrants:
         assert provider.show(policy).cap.nano == 2 * 10**9
 
     @pytest.mark.parametrize(
-        ("holders", "message"),
+        ("owners", "message"),
         [
             ((), "'nobody' has no grant; nobody has."),
             (("ana",), "'nobody' has no grant; ana has."),
             (("ana", "bob", "carl"), "'nobody' has no grant; ana, bob, carl have."),
         ],
     )
-    def test_who_has_a_grant(self, policy: Path, holders: tuple[str, ...], message: str) -> None:
+    def test_who_has_a_grant(self, policy: Path, owners: tuple[str, ...], message: str) -> None:
         """One or many."""
         open_ledger(load_policy(policy)).close()
-        for name in holders:
+        for name in owners:
             provider.grant(policy, name, 0.5)
         with pytest.raises(LedgerError, match=message):
             provider.revoke(policy, "nobody")

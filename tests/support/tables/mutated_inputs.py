@@ -67,35 +67,35 @@ def changed(content: Any, draw: random.Random) -> Any:
     """Content of JSON or YAML with one to three places changed: another value, one less, one more, one taken from elsewhere."""
     content = copy.deepcopy(content)
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
-        holders = list(_holders(content))
-        if not holders:
+        owners = list(_owners(content))
+        if not owners:
             return draw.choice(STRANGE)
-        holder = draw.choice(holders)
-        keys = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
-        key, elsewhere = draw.choice(keys), draw.choice(holders)
+        owner = draw.choice(owners)
+        keys = list(owner) if isinstance(owner, dict) else list(range(len(owner)))
+        key, elsewhere = draw.choice(keys), draw.choice(owners)
         match draw.randrange(6):
             case 0:
-                del holder[key]
-            case 1 if isinstance(holder, dict):
-                holder[draw.choice(["", "extra", "kind", "type", "version", "\ud800", *map(str, keys)])] = holder[key]
+                del owner[key]
+            case 1 if isinstance(owner, dict):
+                owner[draw.choice(["", "extra", "kind", "type", "version", "\ud800", *map(str, keys)])] = owner[key]
             case 1:
-                holder.append(holder[key])
+                owner.append(owner[key])
             case 2:
-                holder[key] = copy.deepcopy(elsewhere)
+                owner[key] = copy.deepcopy(elsewhere)
             case 3:
-                holder[key] = _nudged(holder[key], draw)
+                owner[key] = _nudged(owner[key], draw)
             case _:
-                holder[key] = copy.deepcopy(draw.choice(STRANGE))
+                owner[key] = copy.deepcopy(draw.choice(STRANGE))
     return content
 
 
-def _holders(content: Any) -> Iterator[Any]:
+def _owners(content: Any) -> Iterator[Any]:
     """All objects and lists in it that hold something."""
     inside = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
     if inside:
         yield content
     for item in inside:
-        yield from _holders(item)
+        yield from _owners(item)
 
 
 def _nudged(value: Any, draw: random.Random) -> Any:

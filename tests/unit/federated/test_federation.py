@@ -14,7 +14,7 @@ import pytest
 import miners.federated.federation
 from miners import Federation
 from miners.budget.plan import FitWarning
-from miners.federated.federation import FederatedParts, HolderFailed, OwnerTally, pooled
+from miners.federated.federation import FederatedParts, OwnerFailed, OwnerTally, pooled
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import BudgetExceeded, QueryError, Unavailable
 from pinq.language.scores import Gini
@@ -77,12 +77,12 @@ def lost(times: int) -> Any:
 
 
 def test_it_joins_schemas_that_agree() -> None:
-    """Row caps add up, the order of columns and declared cuts do not matter, adjacency is each holder's own."""
+    """Row caps add up, the order of columns and declared cuts do not matter, adjacency is each owner's own."""
     other = Schema(columns=dict(reversed(COLUMNS.items())), max_rows=50, adjacency="substitute")
     both = Federation([handle(), handle(other)])
-    assert both.holders == ["holder 1", "holder 2"]
+    assert both.owners == ["owner 1", "owner 2"]
     assert both.schema == SCHEMA.model_copy(update={"max_rows": 1050})
-    assert both.variance("holder 2", Fraction(1)) > 3 * both.variance("holder 1", Fraction(1))
+    assert both.variance("owner 2", Fraction(1)) > 3 * both.variance("owner 1", Fraction(1))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_of_many_differences_it_names_the_first() -> None:
         ((lambda: [], {}), "at least one handle"),
         ((lambda: 3, {}), "made of handles"),
         ((lambda: "ab", {}), "made of handles"),
-        ((lambda: [handle(), None], {}), "'holder 2' is no handle but NoneType"),
+        ((lambda: [handle(), None], {}), "'owner 2' is no handle but NoneType"),
         ((lambda: {3: handle()}, {}), "a text for a name"),
         ((lambda: [handle()] * 2, {}), "the same handle"),
         ((lambda: [handle()], {"on_failure": "dropp"}), "did you mean 'drop'"),
@@ -146,7 +146,7 @@ def test_two_handles_of_one_grant_are_warned_of() -> None:
         Federation({"a": north, "b": south, "c": PrivateQueryable(north._session)})
 
 
-def test_all_holders_are_asked_at_once() -> None:
+def test_all_owners_are_asked_at_once() -> None:
     """Each answer waits until all three questions have arrived."""
     barrier = threading.Barrier(3, timeout=30)
 
@@ -155,12 +155,12 @@ def test_all_holders_are_asked_at_once() -> None:
         return answer()
 
     three = Federation([through(way) for _ in range(3)])
-    assert list(three.parts().noisy_count(epsilon=0.1)) == three.holders
+    assert list(three.parts().noisy_count(epsilon=0.1)) == three.owners
     assert three.rounds == 1
     assert set(three.requests.values()) == {1}
 
 
-def test_a_slow_holder_keeps_no_other_waiting() -> None:
+def test_a_slow_owner_keeps_no_other_waiting() -> None:
     """It answers nothing until the other has answered everything; neither is sent more at once than a server works on."""
     questions, fast, busy, most = 20, [0], [0], [0]
     done, lock = threading.Event(), threading.Lock()
@@ -184,11 +184,11 @@ def test_a_slow_holder_keeps_no_other_waiting() -> None:
     both = Federation([through(slow_way), through(fast_way)])
     parts = both.parts()
     both.ask([parts.question("noisy_count", epsilon=f"0.01{place:02}") for place in range(questions)])
-    assert both.requests == {"holder 1": questions, "holder 2": questions}
+    assert both.requests == {"owner 1": questions, "owner 2": questions}
     assert most[0] <= miners.federated.federation.AT_ONCE
 
 
-def test_parts_are_the_same_at_every_holder() -> None:
+def test_parts_are_the_same_at_every_owner() -> None:
     both = Federation([handle(rows=300, epsilon=10**5), handle(rows=500, epsilon=10**5, seed=1)])
     parts = both.parts().partition(Values("job"))
     assert len(parts) == 3
@@ -197,11 +197,11 @@ def test_parts_are_the_same_at_every_holder() -> None:
     together = FederatedParts.union([halves, rest])
     counts = together.noisy_count(epsilon=10**4)
     assert [found.sum() for found in counts.values()] == [300, 500]
-    assert np.array_equal(counts["holder 1"][:4], halves.noisy_count(epsilon=10**4)["holder 1"])
-    assert "FederatedParts(holder 1, holder 2" in repr(together)
+    assert np.array_equal(counts["owner 1"][:4], halves.noisy_count(epsilon=10**4)["owner 1"])
+    assert "FederatedParts(owner 1, owner 2" in repr(together)
 
 
-def test_holders_choose_by_their_own_rows_and_may_be_asked_alone() -> None:
+def test_owners_choose_by_their_own_rows_and_may_be_asked_alone() -> None:
     both = Federation({"north": handle(), "south": handle()})
     candidates = [Values("job"), Cuts("age", (50,))]
     chosen = both.parts().exp_mech(candidates, score=Gini("y"), epsilon={"south": 0.25})
@@ -209,13 +209,13 @@ def test_holders_choose_by_their_own_rows_and_may_be_asked_alone() -> None:
     assert chosen["south"][0] in candidates
     assert both.spent() == {"north": 0, "south": Fraction(1, 4)}
     assert both.requests == {"north": 0, "south": 1}
-    with pytest.raises(QueryError, match=r"no holder 'suoth' .did you mean 'south'"):
+    with pytest.raises(QueryError, match=r"no owner 'suoth' .did you mean 'south'"):
         both.parts().noisy_count(epsilon={"suoth": 0.25})
 
 
 def test_a_failure_says_what_was_spent_where() -> None:
     three = Federation({"north": handle(), "south": exhausted(), "west": handle()})
-    with pytest.raises(HolderFailed) as error:
+    with pytest.raises(OwnerFailed) as error:
         three.parts().noisy_count(epsilon=0.25)
     assert error.value.spent == {"north": Fraction(1, 4), "south": 0, "west": Fraction(1, 4)}
     assert isinstance(error.value.causes["south"], BudgetExceeded)
@@ -223,28 +223,28 @@ def test_a_failure_says_what_was_spent_where() -> None:
     assert "north: 0.25; south: 0; west: 0.25." in str(error.value)
 
 
-def test_one_holder_fails_with_its_own_error() -> None:
+def test_one_owner_fails_with_its_own_error() -> None:
     with pytest.raises(BudgetExceeded):
         Federation([exhausted()]).parts().noisy_count(epsilon=0.25)
 
 
-def test_a_holder_that_fails_can_be_dropped() -> None:
+def test_an_owner_that_fails_can_be_dropped() -> None:
     said: list[str] = []
     three = Federation({"north": handle(), "south": exhausted(), "west": handle()}, on_failure="drop", say=said.append)
     parts = three.parts()
-    assert list(parts.noisy_count(epsilon=0.25)) == three.holders == ["north", "west"]
+    assert list(parts.noisy_count(epsilon=0.25)) == three.owners == ["north", "west"]
     assert list(parts.partition(Values("y")).noisy_count(epsilon=0.25)) == ["north", "west"]
     (dropped,) = three.dropped
-    assert (dropped.holder, dropped.after) == ("south", 0)
+    assert (dropped.owner, dropped.after) == ("south", 0)
     assert "south was dropped after 0 rounds: This would cost" in repr(three)
     assert said[0] == str(dropped)
 
 
 def test_a_federation_of_nobody_fails() -> None:
     both = Federation([exhausted(), exhausted()], on_failure="drop")
-    with pytest.raises(HolderFailed):
+    with pytest.raises(OwnerFailed):
         both.parts().noisy_count(epsilon=0.25)
-    with pytest.raises(QueryError, match="all holders of this federation were dropped"):
+    with pytest.raises(QueryError, match="all owners of this federation were dropped"):
         both.parts()
 
 
@@ -256,7 +256,7 @@ def test_a_round_that_was_paid_for_in_part_says_so() -> None:
         parts.question("noisy_count", epsilon=0.25),
         parts.question("exp_mech", candidates=[Values("job")], score=Gini("nobody"), epsilon=0.25),
     )
-    with pytest.raises(HolderFailed, match=r"no column 'nobody'.*holder 1: 0.25; holder 2: 0.25"):
+    with pytest.raises(OwnerFailed, match=r"no column 'nobody'.*owner 1: 0.25; owner 2: 0.25"):
         both.ask([good, bad])
 
 
@@ -276,18 +276,18 @@ def test_waiting_asks_again_and_pays_once(monkeypatch: pytest.MonkeyPatch) -> No
     both = Federation([handle(), through(lost(3))], on_failure="wait", say=said.append)
     assert len(both.parts().noisy_count(epsilon=0.25)) == 2
     assert set(both.spent().values()) == {Fraction(1, 4)}
-    assert [line[:20] for line in said] == ["waiting for holder 2"] * 3 + ["round 1: 2 requests "]
+    assert [line[:19] for line in said] == ["waiting for owner 2"] * 3 + ["round 1: 2 requests"]
 
 
 def test_waiting_ends_when_patience_does() -> None:
     both = Federation([handle(), through(lost(10**9))], on_failure="wait", patience=0)
-    with pytest.raises(HolderFailed, match="'holder 2' failed: No answer"):
+    with pytest.raises(OwnerFailed, match="'owner 2' failed: No answer"):
         both.parts().noisy_count(epsilon=0.25)
     assert set(both.spent().values()) == {Fraction(1, 4)}
 
 
 def test_who_breaks_off_need_not_wait_for_those_who_do() -> None:
-    """Control-C ends the waiting for all holders, not only for one."""
+    """Control-C ends the waiting for all owners, not only for one."""
 
     def broken_off(_: str) -> None:
         raise KeyboardInterrupt
@@ -299,7 +299,7 @@ def test_who_breaks_off_need_not_wait_for_those_who_do() -> None:
     assert time.monotonic() - began < 60 < both.patience
 
 
-def test_a_holder_that_does_not_say_what_it_charged_is_shown_so() -> None:
+def test_an_owner_that_does_not_say_what_it_charged_is_shown_so() -> None:
     class Silent(Detour):
         def budget(self, part: str = "") -> Any:
             raise Unavailable("No.")
@@ -316,13 +316,13 @@ def test_questions_are_asked_together() -> None:
     first, second = both.tally(
         [
             parts.question("noisy_count", epsilon=0.1),
-            parts.partition(Values("y")).question("noisy_count", epsilon={"holder 1": 0.2}),
+            parts.partition(Values("y")).question("noisy_count", epsilon={"owner 1": 0.2}),
         ]
     )
     assert both.rounds == 1
-    assert list(first) == both.holders
-    assert second["holder 1"].counts.shape == (1, 2)
-    assert second["holder 1"].variance == pytest.approx(both.variance("holder 1", Fraction(1, 5)))
+    assert list(first) == both.owners
+    assert second["owner 1"].counts.shape == (1, 2)
+    assert second["owner 1"].variance == pytest.approx(both.variance("owner 1", Fraction(1, 5)))
 
 
 def test_it_closes_its_handles() -> None:
@@ -331,8 +331,8 @@ def test_it_closes_its_handles() -> None:
 
 
 @pytest.mark.parametrize("variances", [[2.0], [2.0, 3.0], [0.5, 0.25, 8.0]])
-def test_variances_of_several_holders_add_up(variances: list[float]) -> None:
-    """Each holder adds noise of its own, so every interval and stop rule over holders is of the sum."""
+def test_variances_of_several_owners_add_up(variances: list[float]) -> None:
+    """Each owner adds noise of its own, so every interval and stop rule over owners is of the sum."""
     tallies = [OwnerTally(np.array([number, 10 * number]), own) for number, own in enumerate(variances, 1)]
     counts, variance = pooled(tallies)
     assert variance == sum(variances)

@@ -11,16 +11,16 @@ import pytest
 
 from miners import FederatedTopDown, Federation
 from pinq.errors import QueryError
-from tests.support.requests.data_holders import SCHEMA, Interrupted, federation, rows
+from tests.support.requests.data_owners import SCHEMA, Interrupted, federation, rows
 from tests.support.requests.handles import simulated
 
 
 @pytest.mark.parametrize("strategy", ["local_rnm", "turns", "noisy_counts"])
 @pytest.mark.parametrize("budget", [None, "decay", "uniform"])
 def test_they_learn_and_cost_the_claim(strategy: Any, budget: Any) -> None:
-    """At every holder to the nano, as planned."""
-    with federation(1500, 900, epsilon=20) as holders:
-        fitted = FederatedTopDown(epsilon=20, strategy=strategy, budget=budget, max_depth=4).fit(holders, "y")
+    """At every owner to the nano, as planned."""
+    with federation(1500, 900, epsilon=20) as owners:
+        fitted = FederatedTopDown(epsilon=20, strategy=strategy, budget=budget, max_depth=4).fit(owners, "y")
         assert set(fitted.card_.spent.values()) == {20}
         assert fitted.score(rows(1000, 99)) > 0.9
 
@@ -32,18 +32,18 @@ def test_levels_decay(strategy: Any) -> None:
     assert [float(a / b) for a, b in itertools.pairwise(shares)] == pytest.approx([2.0] * 7, rel=1e-5)
 
 
-def test_a_single_machine_is_one_holder() -> None:
+def test_a_single_machine_is_one_owner() -> None:
     miner = FederatedTopDown(epsilon=20, strategy="single")
-    with pytest.raises(QueryError, match="learns from one holder, and there are 2"):
+    with pytest.raises(QueryError, match="learns from one owner, and there are 2"):
         miner.fit(federation(10, 10), "y")
-    with federation(2000, epsilon=20) as holders:
-        assert miner.fit(holders, "y").score(rows(1000, 99)) > 0.95
+    with federation(2000, epsilon=20) as owners:
+        assert miner.fit(owners, "y").score(rows(1000, 99)) > 0.95
 
 
 @pytest.mark.parametrize("strategy", ["local_rnm", "single"])
 def test_a_stored_model_is_planned_and_fitted_again(strategy: Any) -> None:
-    with federation(1500, epsilon=20) as holders:
-        fitted = FederatedTopDown(epsilon=20, strategy=strategy).fit(holders, "y")
+    with federation(1500, epsilon=20) as owners:
+        fitted = FederatedTopDown(epsilon=20, strategy=strategy).fit(owners, "y")
     stored = FederatedTopDown.from_json(fitted.to_json())
     assert stored.tree_ == fitted.tree_
     assert stored.card_ == fitted.card_
@@ -70,9 +70,9 @@ def test_a_strategy_of_choices_needs_more_than_sums(strategy: Any) -> None:
     ids=["the paper's form", "one split", "no split", "nanos"],
 )
 def test_extremes_cost_the_claim(strategy: Any, sizes: tuple[int, ...], own: dict[str, Any]) -> None:
-    """Also where all holders propose the same split, or a path uses the only split again."""
-    with federation(*sizes, epsilon=8) as holders:
-        fitted = FederatedTopDown(strategy=strategy, **{"epsilon": 8} | own).fit(holders, "y")
+    """Also where all owners propose the same split, or a path uses the only split again."""
+    with federation(*sizes, epsilon=8) as owners:
+        fitted = FederatedTopDown(strategy=strategy, **{"epsilon": 8} | own).fit(owners, "y")
     assert set(fitted.card_.spent.values()) == {Fraction(str(own.get("epsilon", 8)))}
 
 

@@ -19,7 +19,7 @@ from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Groups, Values
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.support.oracles.topdown import plain_topdown
-from tests.support.requests.data_holders import SCHEMA, STRATEGIES, federation, rows
+from tests.support.requests.data_owners import SCHEMA, STRATEGIES, federation, rows
 from tests.support.requests.handles import simulated
 
 # What it learns
@@ -34,8 +34,8 @@ ONE, ALIKE, UNLIKE = (4000,), (1000, 1000, 1000, 1000), (3960, 30, 10, 0)
     ids=str,
 )
 def test_it_learns(strategy: Any, sizes: Any) -> None:
-    with federation(*sizes, epsilon=20) as holders:
-        fitted = FederatedTopDown(epsilon=20, strategy=strategy).fit(holders, "y")
+    with federation(*sizes, epsilon=20) as owners:
+        fitted = FederatedTopDown(epsilon=20, strategy=strategy).fit(owners, "y")
         assert fitted.score(rows(1000, 99)) > 0.95
 
 
@@ -43,14 +43,14 @@ def test_it_learns(strategy: Any, sizes: Any) -> None:
 def test_without_noise_it_is_algorithm_1(criterion: Any) -> None:
     """Node by node the tree that counting all rows in one place grows, split after split."""
     tables = [rows(1200, seed).assign(y=noisy_labels(1200, seed)) for seed in (1, 2)]
-    with Federation([simulated(SCHEMA, data=table, epsilon=10**6) for table in tables]) as holders:
+    with Federation([simulated(SCHEMA, data=table, epsilon=10**6) for table in tables]) as owners:
         miner = FederatedTopDown(
             epsilon=10**6, strategy="noisy_counts", criterion=criterion, max_nodes=9, max_depth=5, at_once=1
         )
         work = miner._checked(SCHEMA, "y").among(2).strategy
-        grown = work.grow(GrowthTask(holders, work.problem))
+        grown = work.grow(GrowthTask(owners, work.problem))
         for node in grown:
-            node.pool(holders)
+            node.pool(owners)
     functions = [
         split for own in splitting_functions(SCHEMA, "y", attributes=None, splits=None) for split in own.splits
     ]
@@ -71,25 +71,25 @@ def test_one_handle_needs_no_federation() -> None:
     handle = simulated(SCHEMA, data=rows(2000), epsilon=20)
     fitted = FederatedTopDown(epsilon=20).fit(handle, "y")
     assert fitted.score(rows(1000, 99)) > 0.95
-    assert repr(fitted.card_).startswith("Tree of 1 holder, strategy 'turns'")
+    assert repr(fitted.card_).startswith("Tree of 1 owner, strategy 'turns'")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_holder_may_lack_a_class(strategy: Any) -> None:
+def test_an_owner_may_lack_a_class(strategy: Any) -> None:
     some = [rows(1500, 1), rows(1500, 2)]
     handles = [
         simulated(SCHEMA, data=table[table["y"] == label], epsilon=20) for table, label in zip(some, "np", strict=True)
     ]
-    with Federation([*handles, simulated(SCHEMA, data=rows(1500, 3), epsilon=20)]) as holders:
-        assert FederatedTopDown(epsilon=20, strategy=strategy).fit(holders, "y").score(rows(1000, 99)) > 0.9
+    with Federation([*handles, simulated(SCHEMA, data=rows(1500, 3), epsilon=20)]) as owners:
+        assert FederatedTopDown(epsilon=20, strategy=strategy).fit(owners, "y").score(rows(1000, 99)) > 0.9
 
 
 def test_splitting_functions_of_the_callers_own() -> None:
-    with federation(2000, 2000, epsilon=20) as holders:
+    with federation(2000, 2000, epsilon=20) as owners:
         for strategy in STRATEGIES:
             fitted = FederatedTopDown(
                 epsilon=6, strategy=strategy, splits={"x": [50], "job": [["a", "b"]]}, max_depth=2
-            ).fit(holders, "y")
+            ).fit(owners, "y")
             assert {node.split for node in fitted.tree_.nodes if node.split} == {
                 Cuts("x", (50,)),
                 next(iter(splitting_functions(SCHEMA, "y", attributes=["job"], splits={"job": [["a", "b"]]}))).splits[
@@ -99,7 +99,7 @@ def test_splitting_functions_of_the_callers_own() -> None:
 
 
 def test_a_sum_that_comes_as_one_is_enough() -> None:
-    """The seam for sums under encryption: ``tally`` may answer for all holders at once, with the noise of one."""
+    """The seam for sums under encryption: ``tally`` may answer for all owners at once, with the noise of one."""
 
     class Summed(Federation):
         def tally(self, questions: Any) -> Any:
@@ -109,8 +109,8 @@ def test_a_sum_that_comes_as_one_is_enough() -> None:
             ]
 
     for strategy in STRATEGIES:
-        with Summed([simulated(SCHEMA, data=rows(800, seed), epsilon=10**4) for seed in range(2)]) as holders:
-            fitted = FederatedTopDown(epsilon=10**4, strategy=strategy).fit(holders, "y")
+        with Summed([simulated(SCHEMA, data=rows(800, seed), epsilon=10**4) for seed in range(2)]) as owners:
+            fitted = FederatedTopDown(epsilon=10**4, strategy=strategy).fit(owners, "y")
             assert fitted.tree_.nodes[0].rows == pytest.approx(1600, abs=1)
             assert fitted.score(rows(1000, 99)) > 0.95
 

@@ -232,11 +232,11 @@ def test_json_holds_public_things_only() -> None:
 def edit(path: Any, value: Any) -> Any:
     """Returns the example's JSON with another value at a path like ``nodes 0 split``."""
     stored = json.loads(example().to_json())
-    holder = stored
+    owner = stored
     *keys, last = [int(key) if key.isdigit() else key for key in path.split()]
     for key in keys:
-        holder = holder[key]
-    holder[last] = value
+        owner = owner[key]
+    owner[last] = value
     return json.dumps(stored)
 
 
@@ -397,7 +397,7 @@ def test_rows_of_a_value_that_nobody_had_are_predicted_like_their_parent() -> No
 
 
 def test_a_tree_that_was_stored_before_predicts_as_it_did() -> None:
-    """A stored tree without ``shares`` has those of the older rule, and is the same text again.
+    """A stored tree without ``rule`` has those of the older rule, and is the same text again.
 
     An unknown rule is refused.
     """
@@ -417,7 +417,7 @@ def test_a_tree_that_was_stored_before_predicts_as_it_did() -> None:
     assert old.probabilities[1] == pytest.approx(weight * own + (1 - weight) * parent)
     assert Tree.from_dict(fresh.to_dict()) == fresh
     for unknown in ("means", ["moments"], None):
-        with pytest.raises(QueryError, match="`shares`"):
+        with pytest.raises(QueryError, match="`rule`"):
             Tree.from_dict({**stored, "shares": unknown})
 
 

@@ -66,20 +66,20 @@ def test_what_pays_is_kept_and_what_does_not_is_not() -> None:
 def test_a_split_that_tells_shares_apart_is_kept_although_both_sides_vote_alike() -> None:
     children, cells = [[1, 2], [], []], np.array([[850.0, 150.0], [390.0, 10.0], [460.0, 140.0]])
     assert not worth_keeping(children, cells, 0.25).any()
-    assert worth_keeping(children, cells, 0.25, shares=cells / cells.sum(axis=1, keepdims=True)).tolist() == [
+    assert worth_keeping(children, cells, 0.25, probabilities=cells / cells.sum(axis=1, keepdims=True)).tolist() == [
         True,
         False,
         False,
     ]
     alike = np.array([[850.0, 150.0], [338.0, 62.0], [512.0, 88.0]])
-    assert not worth_keeping(children, alike, 0.25, shares=alike / alike.sum(axis=1, keepdims=True)).any()
+    assert not worth_keeping(children, alike, 0.25, probabilities=alike / alike.sum(axis=1, keepdims=True)).any()
 
 
 def test_a_pure_node_loses_its_split_with_and_without_noise() -> None:
     cells = np.array([[100.0, 0.0], [60.0, 0.0], [40.0, 0.0]])
     for noise in (0.0, 1.0, np.inf):
         kept = worth_keeping(
-            [[1, 2], [], []], cells, 0.25, shares=cells / cells.sum(axis=1, keepdims=True), noise=noise
+            [[1, 2], [], []], cells, 0.25, probabilities=cells / cells.sum(axis=1, keepdims=True), noise=noise
         )
         assert not kept.any()
 
@@ -102,10 +102,10 @@ def test_what_choice_alone_puts_apart_is_not_kept_where_noise_is_small() -> None
     shares = cells / cells.sum(axis=1, keepdims=True)
     assert not worth_keeping(children, cells, 0.25).any()
     for noise, kept in ((np.inf, True), (5.0, True), (0.5, False), (0.0, False)):
-        assert worth_keeping(children, cells, 0.25, shares=shares, noise=noise)[0] == kept
+        assert worth_keeping(children, cells, 0.25, probabilities=shares, noise=noise)[0] == kept
     clear = np.array([[850.0, 150.0], [390.0, 10.0], [460.0, 140.0]])
     shares = clear / clear.sum(axis=1, keepdims=True)
-    assert worth_keeping(children, clear, 0.25, shares=shares, noise=0.0)[0]
+    assert worth_keeping(children, clear, 0.25, probabilities=shares, noise=0.0)[0]
 
 
 def test_a_choice_puts_leaves_as_far_apart_as_it_says() -> None:

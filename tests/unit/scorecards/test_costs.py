@@ -117,7 +117,7 @@ def test_hundreds_of_rows_of_six_classes_are_no_cliff(attributes: int, rows: int
     """At epsilon .5 a step chooses the best of many attributes, tables tell of few; of twenty rows there is nothing."""
     columns = {f"a{number}": Categorical(values=tuple("abcd")) for number in range(attributes)}
     schema = Schema(columns=columns | {"y": Categorical(values=tuple("uvwxyz"))}, max_rows=rows)
-    costs = Scorecard(epsilon=0.5)._checked(schema, "y").shares
+    costs = Scorecard(epsilon=0.5)._checked(schema, "y").costs
     assert (len(costs.steps), len(costs.tables)) == (steps, tables)
 
 

@@ -78,9 +78,9 @@ def test_the_parties_own_recursion_says_what_was_claimed(
     together.ask = noted  # type: ignore[method-assign]
     miner = miner_for(target, epsilon=epsilon, steps=steps)
     needed = miner.sums_needed(together.schema, target)
-    assert miner.plan(together.schema, target, holders=3).total == epsilon
+    assert miner.plan(together.schema, target, owners=3).total == epsilon
     miner.fit(together, target)
-    assert together.spent() == miner.holders_.spent == {"all parties": epsilon}
+    assert together.spent() == miner.owners_.spent == {"all parties": epsilon}
     assert miner.cost_ == epsilon
     assert min(asked[True]) == needed.count
     assert min(asked[False], default=None) == needed.sums
@@ -115,7 +115,7 @@ def test_what_is_opened_is_what_was_promised(target: str, classes: int, starts: 
     assert set(steps) == {2 * 2, 4 * 2}
     assert outcome.tree is None
     assert isinstance(outcome.scorecard, FederatedScorecard | FederatedScorecardRegressor)
-    assert outcome.scorecard.holders_.requests == {"all parties": starts + 4}
+    assert outcome.scorecard.owners_.requests == {"all parties": starts + 4}
     assert outcome.scorecard.card_.columns
 
 
@@ -162,7 +162,7 @@ def test_what_cannot_be_a_session(fields: dict[str, Any], message: str) -> None:
 
 
 def test_only_strategies_without_choices_say_what_sums_they_need() -> None:
-    """A holder's choice is no sum."""
+    """An owner's choice is no sum."""
     with pytest.raises(QueryError, match="'turns' asks for choices too"):
         FederatedScorecard().sums_needed(SCHEMA, "ill")
 

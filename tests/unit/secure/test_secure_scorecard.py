@@ -100,7 +100,7 @@ def test_each_party_is_charged_the_claim() -> None:
     """To the nano-epsilon; and beyond its limit it refuses before anything is shared."""
     parties = together(30)
     fitted = FederatedScorecard(epsilon=30, strategy="secure", steps=2).fit(parties, "ill")
-    assert parties.spent() == fitted.holders_.spent == {"all parties": Fraction(30)}
+    assert parties.spent() == fitted.owners_.spent == {"all parties": Fraction(30)}
     assert fitted.score(patients(1000, 9)) > 0.7
     assert FederatedScorecard(epsilon=30, strategy="secure").plan(SCHEMA, "ill").total == 30
     with pytest.raises(BudgetExceeded, match="0 remains"):

@@ -85,9 +85,9 @@ def test_more_than_the_limit_is_refused_before_anything_is_shared() -> None:
 def test_a_plan_says_what_a_fit_costs() -> None:
     """And of whose noise it speaks; the card survives JSON."""
     miner = FederatedTopDown(epsilon=2, strategy="secure")
-    plan = miner.plan(SCHEMA, "ill", holders=3)
+    plan = miner.plan(SCHEMA, "ill", owners=3)
     assert plan.total == sum(line.epsilon for line in plan.lines) == 2
-    assert "shown is that of one holder; if c of m parties may pool" in repr(plan)
+    assert "shown is that of one owner; if c of m parties may pool" in repr(plan)
     fitted = miner.fit(SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=2), "ill")
     again = FederatedTopDown.from_json(fitted.to_json())
     assert (again.tree_, again.card_) == (fitted.tree_, fitted.card_)
@@ -175,10 +175,10 @@ def test_what_is_opened_is_what_was_promised() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"strategy": "secure", "resume": True}, "`resume` goes with holders that keep their answers"),
+        ({"strategy": "secure", "resume": True}, "`resume` goes with owners that keep their answers"),
         (
             {"strategy": "turns"},
-            "asks holders to choose, and parties that add up their counts do nothing else; use 'secure'",
+            "asks owners to choose, and parties that add up their counts do nothing else; use 'secure'",
         ),
         ({"strategy": "turns"}, "use 'secure'"),
     ],
@@ -195,8 +195,8 @@ def test_what_parties_that_add_up_cannot_do(params: dict[str, Any], message: str
 def test_parties_that_add_up_are_a_source_and_no_federation() -> None:
     """Both answer for counts by one protocol; neither is made of the other, and no handle stands for all parties."""
     together = SecureFederation.simulated(TABLES, schema=SCHEMA)
-    with Federation([simulated(SCHEMA, rows=50, epsilon=1)]) as holders:
-        assert all(isinstance(source, CountSource) for source in (together, holders))
+    with Federation([simulated(SCHEMA, rows=50, epsilon=1)]) as owners:
+        assert all(isinstance(source, CountSource) for source in (together, owners))
     assert not isinstance(together, Federation)
     assert not hasattr(together, "handle")
 
@@ -205,8 +205,8 @@ def test_parties_that_add_up_are_a_source_and_no_federation() -> None:
 def test_every_strategy_says_what_it_needs(strategy: Any) -> None:
     """Whoever does not answer that is refused before anything is spent; whoever does learns."""
     together = SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=1)
-    with Federation([simulated(SCHEMA, rows=200, epsilon=1)]) as holders:
-        for source in (together, holders):
+    with Federation([simulated(SCHEMA, rows=200, epsilon=1)]) as owners:
+        for source in (together, owners):
             miner = FederatedTopDown(epsilon=1, strategy=strategy, max_depth=1)
             if NEEDS[strategy] in (None, *source.abilities):
                 assert miner.fit(source, "ill").cost_ == 1
@@ -252,13 +252,13 @@ def _keys(parts: PartSet) -> list[bytes]:
 
 def test_handles_that_answer_for_themselves_are_refused() -> None:
     """With what to do instead, and before anything is spent."""
-    with Federation([simulated(SCHEMA, rows=50, epsilon=1) for _ in range(3)]) as holders:
+    with Federation([simulated(SCHEMA, rows=50, epsilon=1) for _ in range(3)]) as owners:
         with pytest.raises(
             QueryError,
             match=r"with noise of its own. Between machines use `pinq secure join` with `protocol: topdown`.*Nothing was spent",
         ):
-            FederatedTopDown(epsilon=1, strategy="secure").fit(holders, "ill")
-        assert set(holders.spent().values()) == {0}
+            FederatedTopDown(epsilon=1, strategy="secure").fit(owners, "ill")
+        assert set(owners.spent().values()) == {0}
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_counts_are_those_of_the_engine() -> None:
             assert np.array_equal(held.table(parts.part_set), expected)
 
 
-def test_it_learns_what_one_holder_of_all_rows_would() -> None:
+def test_it_learns_what_one_owner_of_all_rows_would() -> None:
     """With hardly any noise the same tree as NoisyCounts on one table with everybody's rows."""
     whole = pd.concat(TABLES)
     together = SecureFederation.simulated(TABLES, schema=SCHEMA, epsilon=1000)

@@ -65,7 +65,7 @@ def test_what_two_cliques_share_lies_on_the_way_between(groups: list[Clique]) ->
     tree = JunctionTree(SIZES, groups)
     for column in range(5):
         holding = {place for place, clique in enumerate(tree.cliques) if column in clique}
-        # Each holder but one has its parent among the holders: they are one piece of the tree.
+        # Each owner but one has its parent among the owners: they are one piece of the tree.
         assert len([place for place in holding if tree.parents[place] not in holding]) == 1
     assert tree_cells(SIZES, groups) == sum(math.prod(SIZES[c] for c in clique) for clique in tree.cliques)
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What four holders lose against one curator: scorecards from sums, with and without one noise.
+"""What four owners lose against one curator: scorecards from sums, with and without one noise.
 
-    python -m benchmarks.accuracy.holders --runs 2
+    python -m benchmarks.accuracy.owners --runs 2
 
 Classes on Adult (UCI's training rows), a mean on Appliances Energy (three quarters of the rows);
-they are dealt at random to four holders, anew in each run. Measurements are kept in
-build/holders/cells.csv, so that it goes on where it stopped.
+they are dealt at random to four owners, anew in each run. Measurements are kept in
+build/owners/cells.csv, so that it goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from miners.federated.owners_miner import StrategyName
 from pinq.public.schema import Schema
 from pinq_secure import SecureFederation
 
-__all__ = ["STUDY", "FourHolders", "write"]
+__all__ = ["STUDY", "FourOwners", "write"]
 
-HOLDERS = 4
+OWNERS = 4
 SETTINGS: dict[str, StrategyName | None] = {
     "one curator": None,
     "secure sums": "secure",
@@ -48,11 +48,11 @@ ABOUT = (
 
 
 @dataclass(frozen=True)
-class FourHolders(Experiment):
-    """What scorecards of four holders reach, over epsilon.
+class FourOwners(Experiment):
+    """What scorecards of four owners reach, over epsilon.
 
     Attributes:
-        rows: How many are declared, of all holders.
+        rows: How many are declared, of all owners.
         split: How rows are split, in words.
         section: The name of its section on the page, and of its table.
         cuts: Of numeric attributes; None for what the miner takes by itself.
@@ -77,8 +77,8 @@ class FourHolders(Experiment):
         if "fold" not in frame:
             frame = frame.assign(fold=np.where(random.permutation(len(frame)) % 4 == 0, "test", "train"))
         train, test = (frame[frame["fold"] == fold] for fold in ("train", "test"))
-        dealt = random.permutation(len(train)) % HOLDERS
-        tables = [train[dealt == holder][list(schema.columns)] for holder in range(HOLDERS)]
+        dealt = random.permutation(len(train)) % OWNERS
+        tables = [train[dealt == owner][list(schema.columns)] for owner in range(OWNERS)]
         fitted = {name: self._fitted(SETTINGS[name], x, tables, schema, target) for name in learners}
         return {name: figures(miner, test, target) for name, miner in fitted.items()}
 
@@ -91,7 +91,7 @@ class FourHolders(Experiment):
         target: str,
     ) -> Any:
         alone, among = KINDS[target in schema.numeric_columns]
-        rows = self.rows // HOLDERS
+        rows = self.rows // OWNERS
         if setting == "secure":
             parties = SecureFederation.simulated(tables, schema=schema, epsilon=epsilon, rows=rows, colluding=0)
             return among(epsilon=epsilon, cuts=self.cuts, strategy=setting).fit(parties, target)
@@ -109,18 +109,18 @@ KINDS: dict[bool, tuple[Any, Any]] = {
     False: (Scorecard, FederatedScorecard),
     True: (ScorecardRegressor, FederatedScorecardRegressor),
 }  # by whether the target is a number: for one handle, and for several
-ADULT = FourHolders(
+ADULT = FourOwners(
     "adult",
-    "Scorecards of four holders",
+    "Scorecards of four owners",
     "adult",
     50_000,
     "Adult, UCI's split, the policy's cuts",
     "figures",
     cuts=ADULT_CUTS,
 )
-APPLIANCES = FourHolders(
+APPLIANCES = FourOwners(
     "appliances_energy",
-    "Scorecards of a mean, of four holders",
+    "Scorecards of a mean, of four owners",
     "appliances_energy",
     20_000,
     "Appliances Energy, three quarters of the rows to learn from, another split in each run",
@@ -128,7 +128,7 @@ APPLIANCES = FourHolders(
 )
 
 
-def write(experiments: Sequence[FourHolders], cells: pd.DataFrame, folder: Path) -> None:
+def write(experiments: Sequence[FourOwners], cells: pd.DataFrame, folder: Path) -> None:
     """Writes the table of each experiment that has measurements, and its section of the page."""
     for experiment in experiments:
         measured = cells[cells["figure"] == experiment.key]
@@ -136,11 +136,11 @@ def write(experiments: Sequence[FourHolders], cells: pd.DataFrame, folder: Path)
             _write(experiment, measured, folder)
 
 
-def _write(experiment: FourHolders, cells: pd.DataFrame, folder: Path) -> None:
+def _write(experiment: FourOwners, cells: pd.DataFrame, folder: Path) -> None:
     grouped = cells.groupby(["figure", "measure", "algorithm", "x"], sort=False)["value"]
     means = grouped.agg(n="count", mean="mean", sd="std").reset_index()
     means.to_csv(folder / f"{experiment.section}.csv", index=False, float_format="%.5g", lineterminator="\n")
-    head = "Four holders" if experiment is ADULT else "A mean of four holders"
+    head = "Four owners" if experiment is ADULT else "A mean of four owners"
     sections = [f"## {head}", ABOUT.format(split=experiment.split, rows=experiment.rows)]
     for measure, rows in means.groupby("measure", sort=False):
         texts = {(row.algorithm, row.x): f"{row.mean:.4f} ± {row.sd:.4f}" for row in rows.itertuples()}
@@ -152,12 +152,12 @@ def _write(experiment: FourHolders, cells: pd.DataFrame, folder: Path) -> None:
     over_epsilon(folder / picture, drawn, list(SETTINGS), title=experiment.title, ylabel=ylabel)
     sections += [f"![{ylabel.capitalize()}, over epsilon]({picture})"]
     page = folder / "README.md"
-    replace_section(page, experiment.section, "\n\n".join(sections), heading="Scorecards of four holders")
+    replace_section(page, experiment.section, "\n\n".join(sections), heading="Scorecards of four owners")
 
 
 STUDY = Study(
-    name="holders",
-    module="benchmarks.accuracy.holders",
+    name="owners",
+    module="benchmarks.accuracy.owners",
     about=__doc__,
     experiments=lambda data: tuple(each for each in (ADULT, APPLIANCES) if each.data in data),
     data=("adult", "appliances_energy"),

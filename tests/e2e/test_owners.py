@@ -14,7 +14,7 @@ import pytest
 
 import pinq
 from miners import FederatedTopDown, Federation
-from miners.federated.federation import HolderFailed
+from miners.federated.federation import OwnerFailed
 from pinq.provider.opening import open_ledger
 from pinq.public.epsilon import ZERO, Epsilon
 from tests.support.processes.forked_processes import PinqProcess, run_pinq
@@ -41,7 +41,7 @@ def spent(policy: Path) -> Any:
     return open_ledger(pinq.load_policy(policy)).grants()["ana"].spent
 
 
-def holder(folder: Path, name: str, rows: int) -> tuple[Path, str]:
+def owner(folder: Path, name: str, rows: int) -> tuple[Path, str]:
     """A policy of its own with rows of its own, and the coordinator's token."""
     policy = publish(folder / name, name, frame=people(rows))
     return policy, token_of(policy, epsilon=1)
@@ -65,7 +65,7 @@ class StopsBefore(Federation):
 def test_a_server_that_does_not_answer_is_dropped_and_nobody_pays_more(tmp_path: Path, sign: signal.Signals) -> None:
     """The others' ledgers say what was claimed, its own no more than that; under "fail" the error says what was spent where."""
     (north, token), (south, other), (west, third) = (
-        holder(tmp_path, name, rows) for name, rows in (("north", 300), ("south", 400), ("west", 500))
+        owner(tmp_path, name, rows) for name, rows in (("north", 300), ("south", 400), ("west", 500))
     )
     words: dict[str, Any] = {"certificate": Certificate.make(tmp_path), "folder": tmp_path}
     with ExitStack() as stack:
@@ -77,20 +77,20 @@ def test_a_server_that_does_not_answer_is_dropped_and_nobody_pays_more(tmp_path:
         }
         federation = StopsBefore(handles, 2, handles["west"], shaky, sign)
         fitted = FederatedTopDown(epsilon="0.5").fit(federation, "income")
-        assert federation.holders == ["north", "south"]
-        assert [one.holder for one in fitted.card_.dropped] == ["west"]
+        assert federation.owners == ["north", "south"]
+        assert [one.owner for one in fitted.card_.dropped] == ["west"]
         assert fitted.card_.spent == {"north": fitted.cost_, "south": fitted.cost_, "west": None}
         assert [spent(policy) for policy in (north, south)] == [Epsilon.of("0.5")] * 2
         assert ZERO < spent(west) <= Epsilon.of("0.5")
-        with pytest.raises(HolderFailed, match=r"'west' failed: (No answer|Nothing listens)") as error:
+        with pytest.raises(OwnerFailed, match=r"'west' failed: (No answer|Nothing listens)") as error:
             Federation(handles).parts().noisy_count(epsilon="0.25")
         assert error.value.spent == {"north": Fraction(1, 4), "south": Fraction(1, 4), "west": None}
         assert [spent(policy) for policy in (north, south)] == [Epsilon.of("0.75")] * 2
 
 
 def test_a_killed_coordinator_comes_back_and_pays_nothing_twice(tmp_path: Path) -> None:
-    """Killed while it fits, and run again: in the end every holder's ledger says what one fit costs."""
-    (north, token), (south, other) = (holder(tmp_path, name, rows) for name, rows in (("north", 300), ("south", 400)))
+    """Killed while it fits, and run again: in the end every owner's ledger says what one fit costs."""
+    (north, token), (south, other) = (owner(tmp_path, name, rows) for name, rows in (("north", 300), ("south", 400)))
     with serving(north, south, folder=tmp_path) as server:
         place, others = str(tmp_path / "tree.json"), [server.url("north"), token, server.url("south"), other]
         said = tmp_path / "said"

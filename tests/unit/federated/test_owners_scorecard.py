@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FederatedScorecard: what it spends at each holder, also when one is gone, and that it learns what one table would tell."""
+"""FederatedScorecard: what it spends at each owner, also when one is gone, and that it learns what one table would tell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from miners import FederatedScorecard, FederatedScorecardRegressor, Federation, Scorecard, ScorecardRegressor
-from miners.federated.federation import HolderFailed
+from miners.federated.federation import OwnerFailed
 from miners.scorecards.costs import FitCosts, with_turns
 from pinq.errors import QueryError
 from pinq.provider.dummy_rows import simulate
@@ -21,7 +21,7 @@ from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq_secure import SecureFederation
 from tests.support.laws.fixed_noise import COINS
-from tests.support.requests.data_holders import Noted
+from tests.support.requests.data_owners import Noted
 from tests.support.requests.handles import simulated
 
 STRATEGIES = ("turns", "noisy_counts")
@@ -67,18 +67,18 @@ def federation(*sizes: int, epsilon: Any = 1, **named: Any) -> Federation:
     )
 
 
-def test_a_holder_chooses_pairs_in_its_turn() -> None:
+def test_an_owner_chooses_pairs_in_its_turn() -> None:
     """Strategies that choose nothing refuse them."""
-    with federation(1000, 900, epsilon=9) as holders:
-        card = FederatedScorecard(epsilon=8, steps=2, pairs=True, attributes=["job", "still"]).fit(holders, "y")
-        assert set(holders.spent().values()) == {8}
+    with federation(1000, 900, epsilon=9) as owners:
+        card = FederatedScorecard(epsilon=8, steps=2, pairs=True, attributes=["job", "still"]).fit(owners, "y")
+        assert set(owners.spent().values()) == {8}
     assert {term.name for term in card.card_.terms} <= {"job", "still", "job and still"}
     with pytest.raises(QueryError, match="`pairs` goes with strategy 'turns'"):
         FederatedScorecard(pairs=True, strategy="secure").plan(SCHEMA, "y")
 
 
 class UsedUp(Federation):
-    """Somebody else uses up the last holder's budget before a round of questions."""
+    """Somebody else uses up the last owner's budget before a round of questions."""
 
     def __init__(self, *args: Any, before: int, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -103,47 +103,47 @@ class UsedUp(Federation):
 def test_every_ledger_equals_the_claim(sizes: Any, nano: int, strategy: Any, target: str, steps: Any) -> None:
     """To the nano-epsilon, whoever had a turn; a plan says the same, and JSON keeps who took part."""
     epsilon = Fraction(nano, 10**9)
-    with federation(*sizes, epsilon=epsilon) as holders:
+    with federation(*sizes, epsilon=epsilon) as owners:
         miner = KINDS[target](epsilon=epsilon, strategy=strategy, steps=steps)
-        assert miner.plan(holders.schema, target, holders=len(sizes)).total == epsilon
-        miner.fit(holders, target)
-        assert set(holders.spent().values()) == set(miner.holders_.spent.values()) == {epsilon}
+        assert miner.plan(owners.schema, target, owners=len(sizes)).total == epsilon
+        miner.fit(owners, target)
+        assert set(owners.spent().values()) == set(miner.owners_.spent.values()) == {epsilon}
         assert miner.cost_ == epsilon
         again = KINDS[target].from_json(miner.to_json())
-        assert again.holders_ == miner.holders_
-        assert f"Scorecard of {len(sizes)} holder" in repr(again.holders_)
+        assert again.owners_ == miner.owners_
+        assert f"Scorecard of {len(sizes)} owner" in repr(again.owners_)
 
 
 def test_turns_go_by_the_rows_that_tables_tell() -> None:
-    """Where tables pay most and the start nearly nothing: a holder of nearly all rows chooses every time."""
+    """Where tables pay most and the start nearly nothing: an owner of nearly all rows chooses every time."""
     for _ in range(3):
         handles = [simulated(SCHEMA, data=rows(size, size), epsilon=1) for size in (1500, 30, 20)]
-        holders = Noted(handles)
-        FederatedScorecard(epsilon=0.5, steps=3).fit(holders, "z")
-        assert [name for name, _ in holders.chosen] == ["holder 1"] * 3
+        owners = Noted(handles)
+        FederatedScorecard(epsilon=0.5, steps=3).fit(owners, "z")
+        assert [name for name, _ in owners.chosen] == ["owner 1"] * 3
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("target", KINDS)
-def test_a_fit_that_is_too_much_work_for_a_holder_costs_none(target: str, strategy: Any) -> None:
+def test_a_fit_that_is_too_much_work_for_an_owner_costs_none(target: str, strategy: Any) -> None:
     """Whoever bounds the work of a question refuses the fit before anybody is asked, or is left out from the beginning."""
     miner, schema = (
         KINDS[target](epsilon=1, strategy=strategy, steps=2),
         SCHEMA.model_copy(update={"max_rows": 200_000}),
     )
-    rules: dict[Any, Any] = {"fail": HolderFailed, "drop": None}
+    rules: dict[Any, Any] = {"fail": OwnerFailed, "drop": None}
     for rule, error in rules.items():
         handles = [simulated(schema, data=rows(50, seed), epsilon=1) for seed in range(3)]
-        with Federation(handles, on_failure=rule) as holders:
+        with Federation(handles, on_failure=rule) as owners:
             session: Any = handles[1]._session
             session._curator.max_work = 12  # enough for the first questions
             if error is None:
-                miner.fit(holders, target)
-                assert miner.holders_.spent == {"holder 1": 1, "holder 2": 0, "holder 3": 1}
+                miner.fit(owners, target)
+                assert miner.owners_.spent == {"owner 1": 1, "owner 2": 0, "owner 3": 1}
             else:
                 with pytest.raises(error, match="units of work"):
-                    miner.fit(holders, target)
-                assert set(holders.spent().values()) == {0}
+                    miner.fit(owners, target)
+                assert set(owners.spent().values()) == {0}
 
 
 @given(
@@ -163,7 +163,7 @@ def test_turns_cost_what_is_left(nano: int, steps: int, own: set[int], left: int
 
 @cache
 def of_one_table(target: str) -> float:
-    """How well a card of the rows of four holders predicts, fitted once for all strategies."""
+    """How well a card of the rows of four owners predicts, fitted once for all strategies."""
     alone = ScorecardRegressor if target == "amount" else Scorecard
     attributes = [name for name in SCHEMA.columns if name not in ("y", "z", "amount")]
     data = pd.concat([rows(500, seed) for seed in range(4)])
@@ -174,12 +174,12 @@ def of_one_table(target: str) -> float:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(("target", "apart"), [("y", 0.05), ("z", 0.07), ("amount", 0.1)])
-def test_four_holders_come_close_to_one_table(strategy: Any, target: str, apart: float) -> None:
+def test_four_owners_come_close_to_one_table(strategy: Any, target: str, apart: float) -> None:
     """At a generous epsilon, where what is lost is not noise."""
     known = FRESH[FRESH[target].notna()]
     attributes, together = [name for name in SCHEMA.columns if name not in ("y", "z", "amount")], of_one_table(target)
-    with federation(500, 500, 500, 500, epsilon=20) as holders:
-        among = KINDS[target](epsilon=20, strategy=strategy, attributes=attributes).fit(holders, target)
+    with federation(500, 500, 500, 500, epsilon=20) as owners:
+        among = KINDS[target](epsilon=20, strategy=strategy, attributes=attributes).fit(owners, target)
         assert among.score(known) > together - apart
         importance = dict(zip(among.feature_names_in_, among.feature_importances_, strict=True))
         assert importance["still"] < 0.15 < importance["x"]
@@ -188,22 +188,22 @@ def test_four_holders_come_close_to_one_table(strategy: Any, target: str, apart:
 @pytest.mark.parametrize("before", [0, 1, 4])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_whoever_is_left_pays_what_was_claimed(strategy: Any, before: int) -> None:
-    """A holder's budget is gone in the middle: the others take its turns and pay epsilon, or the fit fails and says what they paid."""
+    """An owner's budget is gone in the middle: the others take its turns and pay epsilon, or the fit fails and says what they paid."""
     handles = [simulated(SCHEMA, data=rows(300, seed), epsilon=1) for seed in range(3)]
-    with UsedUp(handles, before=before, on_failure="drop") as holders:
-        fitted = FederatedScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
-        assert [dropped.holder for dropped in fitted.holders_.dropped] == ["holder 3"]
-        assert [fitted.holders_.spent[f"holder {number}"] for number in (1, 2)] == [1, 1]
+    with UsedUp(handles, before=before, on_failure="drop") as owners:
+        fitted = FederatedScorecard(epsilon=1, strategy=strategy).fit(owners, "y")
+        assert [dropped.owner for dropped in fitted.owners_.dropped] == ["owner 3"]
+        assert [fitted.owners_.spent[f"owner {number}"] for number in (1, 2)] == [1, 1]
     handles = [simulated(SCHEMA, data=rows(300, seed), epsilon=1) for seed in range(3)]
-    with UsedUp(handles, before=before) as holders, pytest.raises(HolderFailed, match="holder 1: "):
-        FederatedScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
+    with UsedUp(handles, before=before) as owners, pytest.raises(OwnerFailed, match="owner 1: "):
+        FederatedScorecard(epsilon=1, strategy=strategy).fit(owners, "y")
 
 
 def test_a_fit_that_was_broken_off_is_resumed_without_paying_again() -> None:
     """The same questions are answered from the ledgers."""
-    with federation(300, 300, epsilon=2) as holders:
-        first = FederatedScorecard(epsilon=1, strategy="noisy_counts").fit(holders, "y")
-        again = FederatedScorecard(epsilon=1, strategy="noisy_counts", resume=True).fit(holders, "y")
+    with federation(300, 300, epsilon=2) as owners:
+        first = FederatedScorecard(epsilon=1, strategy="noisy_counts").fit(owners, "y")
+        again = FederatedScorecard(epsilon=1, strategy="noisy_counts", resume=True).fit(owners, "y")
         assert again.cost_ == 0
         assert [term.points.tolist() for term in again.card_.terms] == [
             term.points.tolist() for term in first.card_.terms
@@ -215,20 +215,20 @@ def test_strategies_ask_whom_they_can_ask() -> None:
     parties = SecureFederation.simulated([rows(20, seed) for seed in range(3)], schema=SCHEMA, epsilon=1)
     with pytest.raises(QueryError, match="use 'secure'"):
         FederatedScorecard(epsilon=1).fit(parties, "y")
-    with federation(20, 20) as holders:
+    with federation(20, 20) as owners:
         strategies: tuple[tuple[Any, str], ...] = (
             ("secure", "needs parties that add up"),
             ("choices", "must be one of 'turns'"),
         )
         for strategy, match in strategies:
             with pytest.raises(QueryError, match=match):
-                FederatedScorecard(epsilon=1, strategy=strategy).fit(holders, "y")
+                FederatedScorecard(epsilon=1, strategy=strategy).fit(owners, "y")
         with pytest.raises(QueryError, match="take FederatedScorecardRegressor"):
-            FederatedScorecard(epsilon=1).fit(holders, "x")
+            FederatedScorecard(epsilon=1).fit(owners, "x")
         with pytest.raises(QueryError, match="is categorical; take FederatedScorecard,"):
-            FederatedScorecardRegressor(epsilon=1).fit(holders, "y")
+            FederatedScorecardRegressor(epsilon=1).fit(owners, "y")
         with pytest.raises(QueryError, match="from a list; wrap several"):
             FederatedScorecard(epsilon=1).fit([simulate(SCHEMA, rows=1, epsilon=1)], "y")  # type: ignore[arg-type]
-        with pytest.raises(QueryError, match="goes with holders that keep"):
+        with pytest.raises(QueryError, match="goes with owners that keep"):
             FederatedScorecard(epsilon=1, strategy="secure", resume=True).plan(SCHEMA, "y")
-        assert set(holders.spent().values()) == {0}
+        assert set(owners.spent().values()) == {0}

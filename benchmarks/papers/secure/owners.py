@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods that learn a tree from the tables of several holders, each a function of an epsilon."""
+"""Methods that learn a tree from the tables of several owners, each a function of an epsilon."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pinq_secure.id3.public_tree import LossSplit
 from pinq_secure.id3.task import Task, hold
 from tests.support.oracles.id3 import Branch, plain_id3, to_tree
 
-__all__ = ["HOLDERS", "Fit", "coarse", "exact", "noise_alone", "noise_inside", "topdown"]
+__all__ = ["OWNERS", "Fit", "coarse", "exact", "noise_alone", "noise_inside", "topdown"]
 
-HOLDERS = 4
+OWNERS = 4
 STOP_SHARE = Fraction(1, 20)
 ALPHA = 8  # the constant of the Gini measure that keeps it whole
 UNLIMITED_EPSILON = 1000
@@ -45,7 +45,7 @@ def coarse(name: str) -> tuple[Schema, str, pd.DataFrame]:
 
 
 def noise_inside(depth: int, colluding: int) -> Fit:
-    """Returns the method whose noise is drawn by all holders together."""
+    """Returns the method whose noise is drawn by all owners together."""
     return partial(_noise_inside, depth, colluding)
 
 
@@ -56,7 +56,7 @@ def _noise_inside(
 
 
 def topdown(strategy: Any) -> Fit:
-    """Returns DP-TopDown at its defaults, whose holders answer a coordinator with noise of their own."""
+    """Returns DP-TopDown at its defaults, whose owners answer a coordinator with noise of their own."""
     return partial(_topdown, strategy)
 
 
@@ -77,9 +77,9 @@ def _exact(depth: int, tables: Sequence[pd.DataFrame], target: str, schema: Sche
 
 
 def noise_alone(depth: int) -> Fit:
-    """Returns the same rules where each holder sends its own counts with noise of its own.
+    """Returns the same rules where each owner sends its own counts with noise of its own.
 
-    Every sum has as many noises as holders, and every candidate's histogram needs a share of the loss.
+    Every sum has as many noises as owners, and every candidate's histogram needs a share of the loss.
     """
     return partial(_noise_alone, depth)
 
@@ -93,7 +93,7 @@ def _noise_alone(depth: int, tables: Sequence[pd.DataFrame], target: str, schema
 
 @dataclass(frozen=True)
 class _OpenNode:
-    """A node that is to be split or labelled: its index, its rows at each holder, its attributes."""
+    """A node that is to be split or labelled: its index, its rows at each owner, its attributes."""
 
     index: int
     inside: Sequence[np.ndarray]
@@ -102,7 +102,7 @@ class _OpenNode:
 
 @dataclass(frozen=True)
 class _Growth:
-    """ID3 from sums of counts to which each holder added noise."""
+    """ID3 from sums of counts to which each owner added noise."""
 
     task: Task
     holdings: Sequence[Holding]
@@ -158,7 +158,7 @@ class _Growth:
         return float(self._noisy(histograms, share).max(axis=1).sum())
 
     def _noisy(self, counts: Sequence[np.ndarray], loss: Fraction) -> np.ndarray:
-        """Returns the sum of all holders' counts, each with geometric noise of its own."""
+        """Returns the sum of all owners' counts, each with geometric noise of its own."""
         shape, success = (len(counts), *np.shape(counts[0])), 1 - np.exp(-float(loss))
         noise = self.random.geometric(success, shape) - self.random.geometric(success, shape)
         return np.asarray((np.array(counts) + noise).sum(axis=0))

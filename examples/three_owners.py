@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One tree from three data holders, with a server, a policy and a ledger each.
+"""One tree from three data owners, with a server, a policy and a ledger each.
 
-No row leaves its holder, and each holder audits its own ledger.
+No row leaves its owner, and each owner audits its own ledger.
 
-Run with ``python examples/three_holders.py``. Everything it writes is in
-``build/three-holders``.
+Run with ``python examples/three_owners.py``. Everything it writes is in
+``build/three-owners``.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ import pinq
 from miners import FederatedTopDown, Federation
 
 HERE = Path(__file__).resolve().parent.parent
-FOLDER = HERE / "build" / "three-holders"
+FOLDER = HERE / "build" / "three-owners"
 TARGET = "income"
-SHARES = {"north": 0.55, "south": 0.35, "west": 0.10}  # of the rows; nobody but the holder knows
-CAPS = {"north": 3, "south": 2.5, "west": 2}  # each holder's own policy
+SHARES = {"north": 0.55, "south": 0.35, "west": 0.10}  # of the rows; nobody but the owner knows
+CAPS = {"north": 3, "south": 2.5, "west": 2}  # each owner's own policy
 MAX_ROWS = {"north": 25_000, "south": 15_000, "west": 5_000}
 PINQ = str(Path(sys.executable).parent / "pinq")
 
@@ -42,20 +42,20 @@ def main() -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(FOLDER / "authority.pem")
 
-    title("1. Each holder writes a policy, grants a budget and serves its own table")
+    title("1. Each owner writes a policy, grants a budget and serves its own table")
     with ExitStack() as stack:
-        urls = {holder: stack.enter_context(serving(holder, authority)) for holder in SHARES}
+        urls = {owner: stack.enter_context(serving(owner, authority)) for owner in SHARES}
         handles = {}
-        for holder, url in urls.items():
-            handles[holder] = stack.enter_context(
-                pinq.connect(url, token=FOLDER / holder / "token", verify=FOLDER / "authority.pem")
+        for owner, url in urls.items():
+            handles[owner] = stack.enter_context(
+                pinq.connect(url, token=FOLDER / owner / "token", verify=FOLDER / "authority.pem")
             )
-            print(f"{holder}: {url}, {handles[holder].budget!r}")
+            print(f"{owner}: {url}, {handles[owner].budget!r}")
 
         title("2. The coordinator grows one tree")
         together = Federation(handles, on_failure="fail")
         miner = FederatedTopDown(epsilon=1.0)
-        print(miner.plan(together.schema, TARGET, holders=len(handles)))
+        print(miner.plan(together.schema, TARGET, owners=len(handles)))
         started = time.perf_counter()
         miner.fit(together, TARGET)
         print(f"\nFitted in {time.perf_counter() - started:.1f} s.\n{miner.card_!r}")
@@ -65,43 +65,43 @@ def main() -> None:
         title("3. What it is worth")
         alone = FederatedTopDown(epsilon=1.0).fit(handles["west"], TARGET)
         print(f"Accuracy on {len(held_out):,} held-out rows:")
-        print(f"  three holders together     {miner.score(held_out):.3f}")
+        print(f"  three owners together     {miner.score(held_out):.3f}")
         print(f"  west alone, epsilon 1 too  {alone.score(held_out):.3f}")
         print(f"  always the larger class    {held_out[TARGET].value_counts(normalize=True).max():.3f}")
         for handle in handles.values():
             print(f"  {handle!r}")
 
-    title("4. Each holder audits its own ledger")
-    for holder in SHARES:
-        print(f"{holder}:", *run("audit", FOLDER / holder / "census.yaml").splitlines()[:3], sep="\n  ")
+    title("4. Each owner audits its own ledger")
+    for owner in SHARES:
+        print(f"{owner}:", *run("audit", FOLDER / owner / "census.yaml").splitlines()[:3], sep="\n  ")
 
 
 def split_rows() -> pd.DataFrame:
-    """Gives three quarters of Adult to the holders, each its own people. Returns the rest."""
+    """Gives three quarters of Adult to the owners, each its own people. Returns the rest."""
     rows = pd.read_parquet(HERE / "data" / "adult.parquet")
     order = np.random.default_rng(2020).permutation(len(rows))
     taken = len(rows) * 3 // 4
     ends = (np.cumsum(list(SHARES.values())) * taken).round().astype(int)
     columns = yaml.safe_load((HERE / "policies" / "adult.yaml").read_text(encoding="utf-8"))
-    for holder, begin, end in zip(SHARES, [0, *ends[:-1]], ends, strict=True):
-        (FOLDER / holder).mkdir(parents=True)
-        rows.iloc[order[begin:end]].to_parquet(FOLDER / holder / "census.parquet", index=False)
+    for owner, begin, end in zip(SHARES, [0, *ends[:-1]], ends, strict=True):
+        (FOLDER / owner).mkdir(parents=True)
+        rows.iloc[order[begin:end]].to_parquet(FOLDER / owner / "census.parquet", index=False)
         policy = columns | {
             "dataset": "census",
             "source": "census.parquet",
-            "cap": CAPS[holder],
-            "max_rows": MAX_ROWS[holder],
+            "cap": CAPS[owner],
+            "max_rows": MAX_ROWS[owner],
         }
-        (FOLDER / holder / "census.yaml").write_text(
+        (FOLDER / owner / "census.yaml").write_text(
             yaml.safe_dump(policy, sort_keys=False, allow_unicode=True, width=110), encoding="utf-8"
         )
     return rows.iloc[order[taken:]].reset_index(drop=True)
 
 
 @contextmanager
-def serving(holder: str, authority: trustme.CA) -> Iterator[str]:
-    """One holder's server, with a certificate of its own; gives the URL of its table."""
-    home, port = FOLDER / holder, free_port()
+def serving(owner: str, authority: trustme.CA) -> Iterator[str]:
+    """One owner's server, with a certificate of its own; gives the URL of its table."""
+    home, port = FOLDER / owner, free_port()
     token = run("grant", home / "census.yaml", "coordinator", "--epsilon", "2").split()[-1]
     issued = authority.issue_cert("127.0.0.1")
     issued.private_key_pem.write_to_path(home / "key.pem")

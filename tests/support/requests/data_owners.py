@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holders with one task: a federation of them, with something that happens in the middle, or with an ear on what is asked."""
+"""Owners with one task: a federation of them, with something that happens in the middle, or with an ear on what is asked."""
 
 from __future__ import annotations
 
