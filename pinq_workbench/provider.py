@@ -238,7 +238,7 @@ class Provider:
                 _meaning(draft, policy.schema_)
 
                 def granted(account: grants.GrantReport) -> None:
-                    self._show_token(account, policy.dataset)
+                    self._show_token(account, policy.each[0].name)
                     self._accounts.refresh()
 
                 ActionButton("Grant", partial(_grant, file, draft), granted)
@@ -291,7 +291,7 @@ class Provider:
 
         def done(account: grants.GrantReport) -> None:
             if account.token:
-                self._show_token(account, load_policy(file).dataset)
+                self._show_token(account, load_policy(file).each[0].name)
             else:
                 self._accounts.refresh()
 

@@ -84,7 +84,13 @@ class Inspection:
     @classmethod
     def of_file(cls, file: Path, last: Inspection | None) -> Inspection:
         """Reads a policy, and its rows where a declaration changed. Raises ``PolicyError`` as ``examples`` does."""
-        policy, waiting = load_policy(file).at(), review.waiting(file)
+        policy = load_policy(file)
+        if policy.tables:
+            raise PolicyError(
+                f"This page reviews one table, and {policy.dataset} has several: {', '.join(policy.tables)}. Review "
+                f"them at the command line: pinq review {file.name}"
+            )
+        waiting = review.waiting(file)
         declared = _declared(policy)
         if last is not None and declared.items() <= _declared(last.policy).items():
             return replace(last, policy=policy, waiting=waiting)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.provider.test_year_of_a_registry import arrive
 from tests.support.house.checkout import ROOT
 from tests.support.processes.servers import COLUMNS, Certificate, Server, people, publish, serving, token_of
 
@@ -102,3 +103,23 @@ def test_the_page_on_r_runs(setting: Setting, tmp_path: Path) -> None:
     printed = setting.run(f'pdf("{tmp_path}/plots.pdf")', f'source("{script}", echo = TRUE)')
     for words in ("Nothing was spent.", "would remain", "women <- part"):
         assert words in printed
+
+
+def test_tables_and_cohorts(setting: Setting, tmp_path: Path) -> None:
+    """A table is an address, and a month of a closed cohort costs as the cohort does: three at 1 cost 1, and visits 1."""
+    policy = arrive(tmp_path, 3)
+    token, certificate = token_of(policy, epsilon=9), Certificate.make(tmp_path)
+    with serving(policy, folder=tmp_path, certificate=certificate) as server:
+        words = f'"{token}", verify = "{certificate.authority}"'
+        printed = setting.run(
+            "library(pinq)",
+            f'noisy_count(connect("{server.url("registry.visits")}", {words}), epsilon = 1)',
+            f'patients <- connect("{server.url("registry.patients")}", {words})',
+            'months <- partition(patients, calendar("admitted", "month"))',
+            'for (month in c("2026-01", "2026-02", "2026-03")) noisy_count(part(months, month), epsilon = 1)',
+            'cat("spent", budget(patients)$spent, "\\n")',
+            f'said <- tryCatch(connect("{server.url("registry")}", {words}), error = conditionMessage)',
+            'cat("said", said, "\\n")',
+        )
+    assert "spent 2 \n" in printed, printed
+    assert "said No valid grant under this name for this dataset" in printed, printed
