@@ -247,3 +247,51 @@ def loss_of(one: Life, other: Life) -> Fraction:
         (abs(a - b) / call.scale for call, beside in pairs for a, b in zip(call.numbers, beside.numbers, strict=True)),
         Fraction(0),
     )
+
+
+def asked_of_cohorts(folder: Path, home: int, *, victim: bool) -> tuple[Life, dict[str, Fraction]]:
+    """Two months close, one is corrected, and all kinds of questions are asked; returns what each cohort's budget says, too."""
+    quarter, ward = Fraction(1, 4), pinq.Values("ward")
+
+    def policy(closed: int, corrected: int = 0) -> pinq.Policy:
+        people = [(10 * cohort + one, code, WARDS[one]) for cohort, code in enumerate(CODES) for one in range(2)]
+        people += [(7, CODES[0], "n")] * corrected + ([(99, CODES[home], "s")] if victim else [])
+        return written(folder, people, [(0, "n"), *([(99, "s")] if victim else [])], closed)
+
+    def ask(opened: pinq.Policy, table: str, cohort: str, epsilon: Fraction) -> None:
+        with pinq.open(opened, analyst="ana", table=table) as handle:
+            (handle.cohort(cohort) if cohort else handle).partition(ward).noisy_count(epsilon=epsilon)
+
+    with scripted() as samplers:
+        grant(policy(0), "ana", 100)
+        ask(policy(0), "patients", "c0", quarter)
+        for cohort, times in (("c0", 1), ("c1", 4)):
+            ask(policy(1), "patients", cohort, times * quarter)
+        ask(policy(1), "visits", "", quarter)
+        with pytest.raises(PolicyError, match="closed cohort c0"):
+            pinq.open(policy(1, corrected=1), analyst="ana", table="patients")
+        correct(policy(1, corrected=1).at("patients"), "c0", here("a late letter"))
+        ask(policy(1, corrected=1), "patients", "c0", 4 * quarter)
+        ask(policy(1, corrected=1), "patients", "", quarter)
+        with pinq.open(policy(1, corrected=1), analyst="ana", table="patients") as handle:
+            own = {name: handle.cohort(name).budget.spent for name in handle.cohorts}
+            return Life(list(samplers.calls), [], handle.budget.spent), own
+
+
+def test_each_cohort_loses_exactly_what_its_own_budget_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all together the maximum over them: 1/2 + 1 below the corrected one, 1 below the other, and 1/2 beside them."""
+    monkeypatch.setattr("pinq.ledger.ledger.secrets.token_hex", lambda size: "5d" * size)
+    found = list[Fraction]()
+    for home in (0, 1, 2):
+        (tmp_path / f"{home}").mkdir()
+        (tmp_path / f"{home} without").mkdir()
+        (one, own), (other, beside) = (
+            asked_of_cohorts(tmp_path / name, home, victim=victim)
+            for name, victim in ((f"{home}", True), (f"{home} without", False))
+        )
+        assert (one.spent, own) == (other.spent, beside)
+        found.append(loss_of(one, other))
+        if home < 2:
+            assert found[home] == own[CODES[home]]
+    assert found == [Fraction(2), Fraction(3, 2), Fraction(1, 2)]
+    assert max(found) == one.spent

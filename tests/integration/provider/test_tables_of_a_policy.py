@@ -17,7 +17,7 @@ from pinq.language.queries import Request
 from pinq.ledger.events import Begun
 from pinq.policy.policy import Policy
 from pinq.provider.check import check, examples
-from pinq.provider.grants import grant, make_terms
+from pinq.provider.grants import extend, grant, make_terms, show
 from pinq.provider.opening import open_ledger
 from pinq.provider.report.audit import audit
 from pinq.provider.report.statement import statement
@@ -223,6 +223,33 @@ def test_terms_may_name_tables(clinic: Path) -> None:
     with pytest.raises(QueryError, match="has no such table"):
         make_terms(clinic, tables=["lab"])
     assert CHECK.verify(clinic.parent / "clinic.ledger")[0] == ""
+
+
+def test_terms_that_name_a_table_which_disappeared_allow_no_other(clinic: Path) -> None:
+    """Neither another table nor a policy that is one table; when the table comes back, what was spent is spent."""
+    grant(clinic, "eve", 1, terms=make_terms(clinic, tables=["visits"]))
+    with pinq.open(clinic, analyst="eve", table="visits") as handle:
+        handle.noisy_count(epsilon="0.5")
+    clinic.write_text(CLINIC[: CLINIC.index("  visits:")])
+    with pinq.open(clinic, analyst="eve", table="patients") as handle:
+        with pytest.raises(NotAllowed, match="does not allow the table patients; it allows visits"):
+            handle.noisy_count(epsilon="0.1")
+        assert "visits" in handle.terms
+    extend(clinic, "eve", 1)
+    assert [account.terms.tables for account in show(clinic).accounts if account.analyst == "eve"] == [("visits",)]
+    assert float(audit(pinq.load_policy(clinic)).joint) == 0.5
+    assert statement(clinic).sections
+    with closing(Datasets.open([clinic])) as datasets:
+        assert [*datasets.served] == ["clinic.patients"]
+    rows = "source: patients.csv\nmax_rows: 100\ncolumns:\n  sex: {type: categorical, values: [f, m]}\n"
+    clinic.write_text(CLINIC.partition("tables:")[0] + rows)
+    with pinq.open(clinic, analyst="eve") as handle, pytest.raises(NotAllowed, match="does not allow a policy without"):
+        handle.noisy_count(epsilon="0.1")
+    clinic.write_text(CLINIC)
+    with pinq.open(clinic, analyst="eve", table="visits") as handle:
+        assert handle.budget.spent == 0.5
+        handle.noisy_count(epsilon="0.5")
+        assert handle.budget.spent == 1
 
 
 def test_another_ledger_for_one_of_the_tables_is_refused(clinic: Path) -> None:

@@ -92,6 +92,7 @@ ELSEWHERE = {
     "tables",
     "table",
     "unit",
+    "joined",
 }
 """Keys that cannot change under a ledger, that do not open, or that are no keys of a file."""
 
