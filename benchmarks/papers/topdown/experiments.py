@@ -96,6 +96,8 @@ def _on(name: str) -> Iterator[Figure]:
     yield Figure(f"fig5-{name}", title, name, ALPHAS[::4], _shapes(_strategies()))
     single = {"no noise" + POOLED: _paper("single")}
     yield Figure(f"exact-{name}", "hardly any noise", name, (EXACT,), single, runs=2)
+    title = "the paper's settings, and one rule of ours at a time"
+    yield Figure(f"rules-{name}", title, name, (1.0, 8.0), _rules(), runs=10)
 
 
 def _on_first(name: str) -> Iterator[Figure]:
@@ -136,6 +138,25 @@ def _strategies() -> dict[str, Learner]:
         "SingleMachine" + POOLED: _paper("single"),
         "DiffPC45" + POOLED: private(DiffPC45),
     }
+
+
+# The experiments' settings in the paper, for LocalRNM, and what the default has instead.
+PAPER = {
+    "criterion": "entropy",
+    "budget": "decay",
+    "leaf_fraction": 0.5,
+    "at_once": 1,
+    "max_nodes": 512,
+    "max_depth": 20,
+}
+OURS = {"criterion": "gini", "budget": "uniform", "leaf_fraction": 0.25, "at_once": 16, "max_depth": None}
+
+
+def _rules() -> dict[str, Learner]:
+    one = {
+        f"the paper's, but {rule}={value}": _paper("local_rnm", **PAPER | {rule: value}) for rule, value in OURS.items()
+    }
+    return {"the paper's": _paper("local_rnm", **PAPER), **one, "defaults": _paper("local_rnm")}
 
 
 def _secure() -> dict[str, Learner]:
