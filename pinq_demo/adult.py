@@ -44,8 +44,11 @@ def demo(
 
         import pinq.provider.local
     except ModuleNotFoundError:
+        line = install_line("demo")
+        package = line[line.index("'") :]
         raise QueryError(
-            f"The demo needs the provider's side, pictures and scikit-learn: {install_line('demo')}"
+            f"The demo needs the provider's side, pictures and scikit-learn: {line}; "
+            f"or, without an installation: uvx --from {package} pinq-miners demo"
         ) from None
     mpl.use("agg")
     folder = empty(folder.resolve())

@@ -90,6 +90,7 @@ def test_the_demo_runs_from_the_wheel_in_an_empty_environment(artefacts: Path, t
     bare = environment(tmp_path / "bare", wheel)
     done = ended(bare.parent / "pinq", "demo", cwd=tmp_path)
     assert (done.returncode, "pip install 'pinq-miners[demo] @ file://" in done.stderr) == (1, True)
+    assert re.search(r"uvx --from 'pinq-miners\[demo\] @ file://\S+' pinq-miners demo$", done.stderr.strip())
 
 
 def test_another_project_of_the_import_name_is_named(artefacts: Path, tmp_path: Path) -> None:
