@@ -434,6 +434,11 @@ def test_links_and_paths_lead_somewhere() -> None:
         text = page.read_text(encoding="utf-8")
         for link in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
+        for link, place in re.findall(r"\]\(([^)#:]*\.md|)#([^)]+)\)", text):
+            headings = re.findall(r"^#+ (.*)$", (page.parent / link if link else page).read_text("utf-8"), re.MULTILINE)
+            places = {re.sub(r"\]\(.*?\)|[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+            # The site makes one dash of two, so a heading with "&" would have two addresses.
+            assert place in {own for own in places if "--" not in own}, f"{page.name}: {link}#{place}"
         for path in re.findall(rf"`((?:{rooms})/[\w./*-]+)`", text):
             assert [*ROOT.glob(path.rstrip("/"))], f"{page.name}: {path}"
 
