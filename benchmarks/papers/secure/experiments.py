@@ -142,5 +142,5 @@ def _methods(depth: int) -> dict[str, Fit]:
         "noise inside, none collude": noise_inside(depth, 0),
         "noise inside, one colludes": noise_inside(depth, 1),
         "each holder its own noise": noise_alone(depth),
-        **{f"DPTopDown, {strategy}": topdown(strategy) for strategy in ("turns", "local_rnm", "noisy_counts")},
+        **{f"FederatedTopDown, {strategy}": topdown(strategy) for strategy in ("turns", "local_rnm", "noisy_counts")},
     }
