@@ -30,6 +30,16 @@ TARGET = "income"
 KINDS = ("adult.*", "proposed.yaml", "tree.*", "audit.html")
 
 
+def missing() -> QueryError:
+    """Returns the error where a package is missing, with two ways to run the demo."""
+    line = install_line("demo")
+    package = line[line.index("'") :]
+    return QueryError(
+        f"The demo needs the provider's side, pictures and scikit-learn: {line}; "
+        f"or, without an installation: uvx --from {package} pinq-miners demo"
+    )
+
+
 @guarded
 def demo(
     folder: Annotated[
@@ -44,12 +54,7 @@ def demo(
 
         import pinq.provider.local
     except ModuleNotFoundError:
-        line = install_line("demo")
-        package = line[line.index("'") :]
-        raise QueryError(
-            f"The demo needs the provider's side, pictures and scikit-learn: {line}; "
-            f"or, without an installation: uvx --from {package} pinq-miners demo"
-        ) from None
+        raise missing() from None
     mpl.use("agg")
     folder = empty(folder.resolve())
     held_out = split_rows(folder)

@@ -503,7 +503,7 @@ def test_the_published_accuracies_of_secure_trees_follow_from_cells(tmp_path: Pa
     cells = pd.DataFrame(
         [
             *(
-                Cell("accuracy-car", "DPTopDown, turns", 1.0, run, "accuracy", value)
+                Cell("accuracy-car", "FederatedTopDown, turns", 1.0, run, "accuracy", value)
                 for run, value in ((0, 0.8), (1, 0.9))
             ),
             Cell("exact-car", "plain ID3, not private", 0.0, 0, "accuracy", 0.75),
@@ -515,7 +515,7 @@ def test_the_published_accuracies_of_secure_trees_follow_from_cells(tmp_path: Pa
     written = SECURE.write(SECURE.experiments(SECURE.data), cells, tmp_path)
     assert written == ["growth.csv", "accuracy.csv", "README.md"]
     page = (tmp_path / "README.md").read_text()
-    assert "| car | DPTopDown, turns | 2 |  |  | 85.0 ± 5.0 |  |  |" in page
+    assert "| car | FederatedTopDown, turns | 2 |  |  | 85.0 ± 5.0 |  |  |" in page
     assert f"| car | plain ID3, not private | 1 |{' 75.0 ± 0.0 |' * 5}" in page
     assert "| sid3p | 17,280 | 2,665,068 | 0.43 |" in page
     assert shortfall(tmp_path, tmp_path) == []
