@@ -131,7 +131,7 @@ class People:
                 raise Unknown(f"an ID token's {moment} is no time within {LONGEST // 86_400} days")
         audience = claims["aud"]
         others = set(audience) - {self._client} if isinstance(audience, list) else ()
-        if others and claims.get("azp") != self._client:
+        if others and (claims.get("azp") != self._client or {*map(type, others)} != {str}):
             raise Unknown("an ID token for several clients was not made for this one (azp)")
 
     def _claims(self, token: str) -> dict[str, Any]:

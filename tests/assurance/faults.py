@@ -711,7 +711,7 @@ FAULTS = (
     Fault(
         "an ID token for several clients need not be made for this one",
         "pinq/server/sign_in.py",
-        'if others and claims.get("azp") != self._client:',
+        'if others and (claims.get("azp") != self._client or {*map(type, others)} != {str}):',
         "if False:",
         (PEOPLE,),
     ),

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from pathlib import Path
+from struct import pack
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -13,7 +17,18 @@ from pinq.engine import delimited, sheets
 from pinq.engine.delimited import Lines, Workbooks
 from pinq.errors import PolicyError
 from pinq.policy.dialect import Dialect
-from tests.support.tables.workbooks import BOOKS, CELLS, HEADER, book
+from tests.support.tables.workbooks import (
+    BOOKS,
+    CELLS,
+    DAY,
+    HEADER,
+    binary_book,
+    binary_record,
+    binary_text,
+    book,
+    old_book,
+    old_record,
+)
 
 AB = HEADER.format("a", "b")
 
@@ -109,6 +124,76 @@ def test_a_cell_of_open_document_touches_no_other_row(tmp_path: Path) -> None:
     for spoilt in SPOILT:
         with pytest.raises(PolicyError, match="cannot be read: it is damaged"):
             read(open_document(tmp_path / "t.ods", good, spoilt, good), None)
+
+
+ENDLESS = "no row"
+"""A row with a duration that no clock has is not given: no cell of it is filled."""
+NUMBERS: dict[float, list[str]] = {
+    0.5: ["0.5", "12:00:00", "12:00:00", "12:00:00"],
+    -1.0: ["-1", "00:00:00", "-1 day, 0:00:00", "00:00:00"],
+    2958466.0: ["2958466", "2958466", "2958466 days, 0:00:00", "2958466"],
+    1e308: ["1e+308", "1e+308", ENDLESS, "1e+308"],
+    float("inf"): ["inf", "inf", ENDLESS, "inf"],
+    float("nan"): ["nan", "1899-12-30", "0:00:00", "1899-12-30"],
+}
+"""Numbers, each with its text as a number, a date, a duration and a time of a binary workbook."""
+KINDS = [(number, style, text) for number, texts in NUMBERS.items() for style, text in enumerate(texts)]
+
+
+def test_a_cell_of_xls_touches_no_other_row(tmp_path: Path) -> None:
+    """Whatever record stands in every other row; or no row is read at all, which is one error of this workbook."""
+    pytest.importorskip("python_calamine", reason="these workbooks need the extra `excel`")
+
+    def cell(kind: int, data: bytes, style: int = 0) -> Callable[[int, Sequence[int]], bytes]:
+        return lambda row, formats: old_record(kind, pack("<HHH", row, 1, formats[style]) + data)
+
+    hostile: list[tuple[Any, str | None]] = [
+        (cell(0x203, pack("<d", number), style), text) for number, style, text in KINDS
+    ]
+    hostile += [
+        (cell(0x205, b"\7\0"), "true"),
+        (cell(0x205, b"\7\1"), None),  # #DIV/0!
+        (cell(0xFD, pack("<I", 2**31)), None),  # a text beyond the table of texts
+        (cell(0x27E, b"\xff" * 4, DAY), "23:45:36"),
+        (cell(0x204, pack("<HB", 60_000, 0) + b"a"), "a"),  # a text that is longer than its record
+        (lambda row, _: old_record(0x203, pack("<HHHd", row, 1, 9999, 1)), "1"),  # a format that is not there
+    ]
+    plain = read(old_book(tmp_path / "t.xls", {}), None)
+    found = read(
+        old_book(tmp_path / "t.xls", dict(zip(range(1, 60, 2), map(itemgetter(0), hostile), strict=True))), None
+    )
+    for at, (_, text) in enumerate(hostile):
+        plain[2 * at] = (plain[2 * at][0], text, None)
+    assert found == [own for own in plain if own[1] != ENDLESS]
+    for spoilt in (cell(0x205, b"\x63\1"), cell(6, b"\xff" * 8), lambda *_: old_record(0x203, b"\3\0")):
+        with pytest.raises(PolicyError, match="cannot be read: it is damaged"):
+            read(old_book(tmp_path / "t.xls", {3: spoilt}), None)
+
+
+def test_a_cell_of_xlsb_touches_no_other_row(tmp_path: Path) -> None:
+    """The same of a workbook that is a binary file in a ZIP archive."""
+    pytest.importorskip("python_calamine", reason="these workbooks need the extra `excel`")
+
+    def cell(kind: int, data: bytes, style: int = 0, column: int = 1) -> bytes:
+        return binary_record(kind, pack("<II", column, style) + data)
+
+    hostile: list[tuple[bytes, str | None]] = [
+        (cell(5, pack("<d", number), style), text) for number, style, text in KINDS
+    ]
+    hostile += [
+        (cell(4, b"\7"), "true"),
+        (cell(3, b"\7"), None),
+        (cell(5, pack("<d", 1), 9999), "1"),
+        (cell(1, b""), None),
+    ]
+    good = [cell(5, pack("<d", 7), column=0), cell(5, pack("<d", 45000.5), DAY)]
+    head = [cell(6, binary_text(name), column=at) for at, name in enumerate("ab")]
+    rows = [own for record, _ in hostile for own in ([good[0], record], good)]
+    wanted = [own for _, text in hostile for own in (("7", text), ("7", "2023-03-15 12:00:00"))]
+    assert read(binary_book(tmp_path / "t.xlsb", [head, *rows]), None) == [own for own in wanted if own[1] != ENDLESS]
+    for spoilt in (cell(3, b"\x63"), cell(6, pack("<I", 2**20)), cell(7, pack("<I", 2**31))):
+        with pytest.raises(PolicyError, match="cannot be read: it is damaged"):
+            read(binary_book(tmp_path / "t.xlsb", [head, [good[0], spoilt], good]), None)
 
 
 def test_a_workbook_that_ends_its_reader_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

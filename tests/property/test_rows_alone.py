@@ -36,7 +36,7 @@ Read = Callable[[Sequence[Any]], Counter[Any]]
 
 FAR = timezone(timedelta(hours=-14))
 OBJECTS: list[Any] = [
-    *(None, float("nan"), pd.NA, pd.NaT, Decimal("NaN"), Decimal("sNaN"), np.datetime64("NaT")),
+    *(None, float("nan"), pd.NA, pd.NaT, Decimal("NaN"), Decimal("sNaN"), np.datetime64("NaT", "s")),
     *(
         True,
         False,

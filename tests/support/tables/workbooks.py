@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from struct import pack
 from zipfile import ZipFile
 
 from tests.support.house.checkout import ROOT
@@ -47,3 +49,60 @@ def book(file: Path, rows: str) -> None:
                     "<sheetData>.*</sheetData>", lambda _: f"<sheetData>{rows}</sheetData>", text, flags=re.DOTALL
                 )
             new.writestr(name, text.replace("</cellXfs>", STYLES + "</cellXfs>"))
+
+
+# Formats of numbers, as both binary kinds of workbooks have them
+PLAIN, DAY, SPAN, TIME = range(4)
+FORMATS = (0, 14, 46, 20)
+
+
+def old_record(kind: int, data: bytes = b"") -> bytes:
+    """A record of an .xls file."""
+    return pack("<HH", kind, len(data)) + data
+
+
+def old_book(file: Path, cells: Mapping[int, Callable[[int, Sequence[int]], bytes]]) -> Path:
+    """Writes ``tax.xls`` with other records in place of the cells of B and C in some rows.
+
+    Args:
+        file: The file to write.
+        cells: The function that makes the record of a row, of its number and the numbers of ``FORMATS``, by the row.
+    """
+    book, formats = bytearray((BOOKS / "tax.xls").read_bytes()), (17, 16, 15, 14)
+    starts = [at for at in range(len(book)) if book.startswith(old_record(0xE0, bytes(20))[:4], at)]
+    for number, format_ in zip(formats, FORMATS, strict=True):
+        book[starts[number] + 6 : starts[number] + 8] = pack("<H", format_)
+    for row, made in cells.items():
+        at, new = book.index(pack("<HHHH", 0xBD, 18, row, 1)), made(row, formats)
+        book[at : at + 22] = new if len(new) == 22 else new + old_record(0xFFF, bytes(18 - len(new)))
+    file.write_bytes(book)
+    return file
+
+
+def binary_record(kind: int, data: bytes = b"") -> bytes:
+    """A record of an .xlsb file, of less than 2^14 bytes."""
+    head = bytes([kind] if kind < 128 else [kind & 127 | 128, kind >> 7])
+    return head + bytes([len(data) & 127 | 128, len(data) >> 7]) + data
+
+
+def binary_text(text: str) -> bytes:
+    return pack("<I", len(text)) + text.encode("utf-16-le")
+
+
+def binary_book(file: Path, rows: Sequence[Sequence[bytes]]) -> Path:
+    """Writes an .xlsb file of one sheet: the records of the cells of each row."""
+    parts = "http://schemas.openxmlformats.org/"
+    said = f'<Relationships xmlns="{parts}package/2006/relationships">'
+    one = f'<Relationship Id="{{0}}" Type="{parts}officeDocument/2006/relationships/{{0}}" Target="{{1}}"/>'.format
+    styles = b"".join(binary_record(0x2F, pack("<HH", 0, number) + bytes(12)) for number in FORMATS)
+    held = (binary_record(0, pack("<II", at, 0) + bytes(17)) + b"".join(cells) for at, cells in enumerate(rows))
+    sheet = binary_record(0x9C, pack("<II", 0, 1) + binary_text("worksheet") + binary_text("A"))
+    with ZipFile(file, "w") as book:
+        book.writestr("_rels/.rels", f"{said}{one('officeDocument', 'xl/workbook.bin')}</Relationships>")
+        within = one("worksheet", "worksheets/sheet1.bin") + one("styles", "styles.bin")
+        book.writestr("xl/_rels/workbook.bin.rels", f"{said}{within}</Relationships>")
+        book.writestr("xl/workbook.bin", binary_record(0x8F) + sheet + binary_record(0x90) + binary_record(0x84))
+        book.writestr("xl/styles.bin", binary_record(0x269, pack("<I", len(FORMATS))) + styles + binary_record(0x26A))
+        size = binary_record(0x94, pack("<IIII", 0, len(rows) - 1, 0, 1))
+        book.writestr("xl/worksheets/sheet1.bin", size + binary_record(0x91) + b"".join(held) + binary_record(0x92))
+    return file
