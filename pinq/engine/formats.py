@@ -28,6 +28,7 @@ _FORMS = (
 )
 _BLANKS = {"\u00a0": "nbsp", "\u202f": "nnbsp"}  # as the command line calls them
 _GROUPS = (" ", "'", *_BLANKS, "’")
+_SIGNS = f".,{''.join(_GROUPS)}".replace("'", "''")  # in a pattern in SQL
 MOST_FORMS = 8  # of dates in a policy
 SAMPLE = 20_000  # rows in which forms of dates are looked for
 SEPARATORS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
@@ -197,22 +198,28 @@ def likely_spelling(
     others = list(_others(dialect))
     if not others:
         return ()
+    # All forms read texts alike that have none of the signs, or more than digits and signs. So few are read again.
+    signed = f"regexp_full_match({column}, '[-+0-9eE\\s{_SIGNS}]*[{_SIGNS}][-+0-9eE\\s{_SIGNS}]*')"
     # Three digits behind a sign, each time, may be a fraction or thousands. 0.125 cannot be thousands.
     signs = [sign for sign in (".", ",") if sign == dialect.decimal or dialect.decimal == "."]
     grouped = [
-        f"count(*) FILTER (contains({column}, '{sign}')), count(*) FILTER (regexp_full_match({column}, "
-        f"'\\s*[+-]?[1-9][0-9]{{0,2}}[{sign}][0-9]{{3}}\\s*'))"
+        f"count(*) FILTER ({signed} AND contains({column}, '{sign}')), count(*) FILTER (contains({column}, '{sign}') "
+        f"AND regexp_full_match({column}, '\\s*[+-]?[1-9][0-9]{{0,2}}[{sign}][0-9]{{3}}\\s*'))"
         for sign in signs
     ]
-    counts = [f"count({number_sql(column, other)})" for other in (dialect, *others)]
-    query = f"SELECT {', '.join([*grouped, *counts])}, count({column}) FROM {table}"
-    *found, filled = connection.execute(query).fetchall()[0]
-    declared, *counted = found[2 * len(signs) :]
-    best = max(counted)
-    if not filled or best < max(LIKELY * filled, declared):
+    number = f"count({number_sql(column, dialect)})"
+    begun = f"{number}, {number} FILTER (NOT {signed}), count(*) FILTER ({signed}), count({column})"
+    query = f"SELECT {', '.join([begun, *grouped])} FROM {table}"
+    declared, alike, doubted, filled, *found = connection.execute(query).fetchall()[0]
+    either = [sign for sign, has, fits in zip(signs, found[::2], found[1::2], strict=True) if 0 < has == fits]
+    if alike + doubted < LIKELY * filled or (alike + doubted == declared and not either):
         return ()
-    read = [other for other, count in zip(others, counted, strict=True) if count == best]
-    either = [sign for sign, signed, alike in zip(signs, found[::2], found[1::2], strict=False) if 0 < signed == alike]
+    reads = ", ".join(f"count({number_sql(column, other)})" for other in others)
+    counted = connection.execute(f"SELECT {reads} FROM {table} WHERE {signed}").fetchall()[0]
+    best = alike + max(counted)
+    if best < max(LIKELY * filled, declared):
+        return ()
+    read = [other for other, count in zip(others, counted, strict=True) if alike + count == best]
     doubtful = [other for other in read for sign in either if sign in (other.thousands or other.decimal)]
     choices = [_changes(other, dialect) for other in doubtful or (read[:1] if best > declared else ())]
     return (*choices, *([_kept(dialect)] if doubtful and best == declared else ()))

@@ -202,17 +202,19 @@ def counted_over(units: Sequence[Unit]) -> str | None:
 
 
 def persons_of_values(
-    connection: duckdb.DuckDBPyConnection, table: str, name: str, unit: str | None, fewest: int
+    connection: duckdb.DuckDBPyConnection, table: str, name: str, unit: str | None, fewest: int, different: int = -1
 ) -> list[tuple[str, int]]:
     """Each text of a column, and the number of persons who have it; of rows without a column that names persons.
 
-    A value that has ``fewest`` of them at a glance is not counted further.
+    A value that has ``fewest`` of them at a glance is not counted further; so none is where all ``different`` ones do.
     """
     counted = "count(*)" if unit is None else f"count(DISTINCT {quoted(unit)})"
     value = f"{quoted(name)}::VARCHAR"
     glance = f"SELECT {value} AS v, {counted} AS c FROM (SELECT * FROM {table} LIMIT {GLANCE}) GROUP BY ALL"
     known = connection.execute(f"SELECT v, c FROM ({glance}) WHERE v IS NOT NULL AND c >= {fewest}").fetchall()
-    rest = f"{value} IS NOT NULL AND NOT list_contains($1, {value})"
+    if len(known) == different:
+        return [(str(text), int(persons)) for text, persons in known]
+    rest = f"{value} IS NOT NULL AND {value} NOT IN (SELECT unnest($1::VARCHAR[]))"
     found = f"SELECT {value}, {counted} FROM {table} WHERE {rest} GROUP BY ALL"
     known += connection.execute(found, [[text for text, _ in known]]).fetchall()
     return [(str(text), int(persons)) for text, persons in known]

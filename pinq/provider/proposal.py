@@ -642,8 +642,9 @@ def _propose_dates(
     if clocks and "00:00" not in clocks:
         guess += f"; all its times are {' or '.join(clocks)} in UTC: where they are midnights of a zone, save dates"
     texts = kind == "VARCHAR" and not made
+    unread = texts and count < profile.filled
     lack = _lack(rows - count, rows, "date") + (
-        _unread(connection, table, f"moment_of({value})", name) if texts else ""
+        _unread(connection, table, f"moment_of({value})", name) if unread else ""
     )
     return {**declared, "unreviewed": waiting}, {"type": guess, "nullable": lack}
 
@@ -668,7 +669,7 @@ def _propose_column(
     counts = (
         []
         if texts is None
-        else persons_of_values(connection, table, name, counted_over(proposed.units), proposed.fewest)
+        else persons_of_values(connection, table, name, counted_over(proposed.units), proposed.fewest, len(texts))
     )
     if numeric and low is not None and high is not None:
         # A few whole numbers are categories where there are two of them, or dense ones of no quantity, each of many.
@@ -677,9 +678,9 @@ def _propose_column(
         coded = few and whole and (target or (common and (dense or len(texts or ()) <= 2)))
         if not coded:
             guess = f"guessed from about {seen.distinct:,} different {'whole ' if whole else ''}numbers"
-            lack = _lack(rows - seen.numbers, rows, "number") + _unread(
-                connection, table, f"number_of({quoted(name)})", name
-            )
+            lack = _lack(rows - seen.numbers, rows, "number")
+            if seen.numbers < seen.filled:
+                lack += _unread(connection, table, f"number_of({quoted(name)})", name)
             notes = {"type": guess, "nullable": lack}
             nullable = seen.numbers < rows
             bounds, lone = _without_lone(connection, table, name, low, high)
