@@ -635,7 +635,7 @@ class Numeric(_Column):
     def number_of(self, cut: object, name: str) -> Fraction:
         """Returns the number of a cut point, exact. Raises ``QueryError`` if it is not one."""
         try:
-            plain = cut if isinstance(cut, (Decimal, int)) else Decimal(repr(float(cut)))  # type: ignore[arg-type]
+            plain = cut if isinstance(cut, (Decimal, int)) else Decimal(repr(_number_of(cut)))
             return Fraction(*plain.as_integer_ratio())
         except (ValueError, TypeError, OverflowError, ArithmeticError):
             raise QueryError(f"the cut {cut!r} of `{name}` is not a number.") from None
