@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -26,14 +27,23 @@ import pandas as pd
 import sqlglot
 from sqlglot import expressions as x
 
+from miners.budget.plan import PlanLine
 from miners.tables.columns import MAX_BINS, is_categorical, missing_apart, narrowed, specs_of
 from miners.tables.groups import ROUGH, Kind, drafted
 from miners.tables.quantile_search import Quantile
-from miners.tables.statistics import CountStatistic, MeanStatistic, StandardDeviation, Statistic, SumStatistic, Variance
+from miners.tables.statistics import (
+    CountStatistic,
+    MeanStatistic,
+    StandardDeviation,
+    Statistic,
+    SumStatistic,
+    TableEstimate,
+    Variance,
+)
 from miners.tables.table import NUMBERS, Draft, Table
-from pinq.analyst.queryable import PrivateQueryable
+from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError, printable
-from pinq.language.specs import Axis, Calendar, Cuts, Groups, Spec, Values, bind
+from pinq.language.specs import Axis, Calendar, Cuts, Groups, Interval, Ranges, Spec, Values, bind
 from pinq.public.checks import closest
 from pinq.public.dates import PERIODS
 from pinq.public.epsilon import Epsilon
@@ -162,6 +172,8 @@ class Text:
 
     def sql(self, node: x.Expr) -> str:
         """Writes an expression for an error or a heading."""
+        if isinstance(node, x.Filter):  # which that grammar would write as another call
+            return f"{self.sql(node.this)} FILTER (WHERE {self.sql(node.expression.this)})"
         text = printable(node.sql(dialect=PLAIN))
         return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
@@ -318,18 +330,11 @@ def _filter(text: Text, name: str, terms: Sequence[x.Expr]) -> tuple[Spec, int] 
     numeric, ends = text.schema.numeric(name), _common([met, np.array([0, column.cells])]).tolist()
     if not ends:
         return missing_apart(text.schema, name)
-    if met[-1] > column.cells or len(ends) > 2:
-        instead = "GROUP BY a CASE of the column, and add up its rows"
-        text.refuse(terms[0], f"`{written}` holds for rows that lie apart: {instead}")
-    first, end = ends
-    if end - first == column.cells:
-        bounds = " to ".join(numeric.bounds)
-        text.refuse(
-            terms[0],
-            f"`{written}` holds for every number of `{name}`, which are {bounds}: leave it out",
-        )
-    points = [numeric.cut_before(cell) for cell in (first, end) if 0 < cell < column.cells]
-    return Cuts(name, tuple(points)), int(first > 0)
+    points = [numeric.cut_before(cell) if 0 < cell < column.cells else None for cell in ends]
+    intervals = [*zip(points[::2], points[1::2], strict=True), *[None] * (int(met[-1]) > column.cells)]
+    if len(intervals) > 1 or points == [None, None]:
+        return Ranges(name, (tuple(intervals),)), 0
+    return Cuts(name, tuple(point for point in points if point is not None)), int(ends[0] > 0)
 
 
 @dataclass(frozen=True)
@@ -414,25 +419,26 @@ def _ranges(
     """Cuts a grid wherever the number of its cells changes, which says what a part is called.
 
     ``pieces`` has by its first cell the number of each run of cells, the first one of cell 0. Missing values
-    are called ``missing``, which must be no part of numbers.
+    are called ``missing``. Ranges of one name are one part, also with missing values.
     """
     column, starts, parts = text.schema.numeric(name), list[int](), [pieces[0]]
     for start in sorted(pieces):
         if 0 < start < column.cells and pieces[start] != parts[-1]:
             starts.append(start)
             parts.append(pieces[start])
-    if not 0 < len(starts) <= MAX_BINS:
+    if not 1 - column.nullable <= len(starts) <= MAX_BINS:
         text.refuse(node, f"`{text.sql(node)}` makes {len(parts):,} groups of `{name}`: cut within its bounds")
-    called = list(map(label, parts))
+    points = [None, *map(column.cut_before, starts), None]
+    merged: dict[Any, list[Interval | None]] = {}
+    for part, ends in zip(map(label, parts), pairwise(points), strict=True):
+        merged.setdefault(part, []).append(ends)
     if column.nullable:
-        if missing in called:
-            instead = f"write WHEN {name} IS NULL THEN 'unknown' as a case of its own"
-            text.refuse(node, f"`{text.sql(node)}`: ELSE would have the missing `{name}` too; {instead}")
-        called.append(missing)
-        text.notes.append(f"missing values of `{name}` are a group of their own")
-    if len(set(called)) < len(called):
-        text.refuse(node, f"`{text.sql(node)}` gives one name to ranges that lie apart: give each its own")
-    return Cuts(name, tuple(map(column.cut_before, starts))), tuple(called)
+        if missing not in merged:
+            text.notes.append(f"missing values of `{name}` are a group of their own")
+        merged.setdefault(missing, []).append(None)
+    if starts and len(merged) == len(parts) + column.nullable:  # any version of the server reads cuts
+        return Cuts(name, tuple(map(column.cut_before, starts))), tuple(merged)
+    return Ranges(name, tuple(map(tuple, merged.values()))), tuple(merged)
 
 
 def _evenly(
@@ -526,7 +532,6 @@ INSTEAD: dict[type[x.Expr], str] = {
     x.Min: "one row decides it, so no noise hides the row; write QUANTILE({0}, 0.01)",
     x.Distinct: "one row decides whether a value occurs; declared values are public, GROUP BY them",
     x.Window: "write GROUP BY, and compute with the answer's rows",
-    x.Filter: "write the condition in WHERE, or GROUP BY the column",
     x.Star: "rows are never shown; write COUNT(*)",
     x.Subquery: "write one SELECT",
     x.Round: "answers have noise anyway; round the answer's frame",
@@ -535,16 +540,54 @@ INSTEAD: dict[type[x.Expr], str] = {
 
 @dataclass(frozen=True)
 class Number:
-    """A number for each group: a statistic of a column; for a quantile, its share."""
+    """A number for each group: a statistic of a column; for a quantile, its share; of the rows in parts of splits."""
 
     maker: type[Statistic]
     column: str = ""
     share: Fraction = Fraction(0)
+    where: tuple[tuple[Spec, int], ...] = ()
+
+    @property
+    def asked(self) -> tuple[object, ...]:
+        """What is asked at once: all quantiles of a column together."""
+        return self.maker, self.column, self.where
 
     def kind(self, shares: Sequence[Fraction]) -> Kind:
-        """The statistic, which has all quantiles of a column together."""
+        """The statistic."""
         maker = partial(Quantile, shares=tuple(sorted(shares))) if self.maker is Quantile else self.maker
-        return maker, self.column, 1
+        return (partial(Within, maker=maker, where=self.where) if self.where else maker), self.column, 1
+
+
+@dataclass(frozen=True)
+class Within(Statistic):
+    """A statistic of those rows of each group that are in given parts of splits.
+
+    Attributes:
+        maker: The maker of the statistic.
+        where: The splits, each with the number of its part.
+    """
+
+    maker: Callable[..., Statistic]
+    where: tuple[tuple[Spec, int], ...]
+
+    def __post_init__(self) -> None:
+        assert self._own
+
+    @property
+    def _own(self) -> Statistic:
+        return self.maker(self.schema, self.column, self.epsilon, self.level, self.groups, self.reuse)
+
+    def lines(self) -> tuple[PlanLine, ...]:
+        return self._own.lines()
+
+    def ask(self, groups: Parts) -> list[TableEstimate]:
+        for spec, index in self.where:
+            # Of three groups, each split into 2 parts, the second parts are those at 1, 3 and 5.
+            groups = groups.partition(spec)[np.arange(self.groups) * bind(spec, self.schema).size + index]
+        return self._own.ask(groups)
+
+    def notes(self, estimates: Sequence[TableEstimate]) -> list[str]:
+        return self._own.notes(estimates)
 
 
 GroupValues = Mapping[Number, np.ndarray]
@@ -628,14 +671,52 @@ class Select:
         return tree.expressions[position - 1]
 
     def _statistic(self, node: x.Expr) -> Number:
-        if isinstance(node, x.Count) and isinstance(node.this, (x.Star, x.Literal)):
-            return Number(CountStatistic)
-        if isinstance(node, x.Count) and isinstance(node.this, x.Column):
-            name = self.text.column_of(node)
-            if self.text.schema.column(name).nullable:
-                instead = f"COUNT(*), less COUNT(*) with WHERE {name} IS NULL"
-                self.text.refuse(node, f"`{self.text.sql(node)}`: `{name}` may be missing, so write {instead}")
-            return Number(CountStatistic)
+        """Reads a number, whose rows are some: FILTER, COUNT_IF, and a CASE inside are one thing."""
+        match node:
+            case x.Filter():
+                return self._among(self._statistic(node.this), node.expression.this)
+            case x.CountIf():
+                return self._among(Number(CountStatistic), node.this)
+            case x.Count() | x.Sum() | x.Avg() if isinstance(node.this, (x.Case, x.If)):
+                return self._of_case(node, node.this)
+            case x.Count() if isinstance(node.this, x.Distinct) and self._names_unit(node.this):
+                return Number(CountStatistic)
+            case x.Count() if isinstance(node.this, (x.Star, x.Literal)):
+                return Number(CountStatistic)
+            case x.Count() if isinstance(node.this, x.Column):
+                known = x.Not(this=x.Is(this=node.this, expression=x.Null()))
+                return self._among(Number(CountStatistic), known)
+        return self._plain_statistic(node)
+
+    def _among(self, number: Number, condition: x.Expr) -> Number:
+        """The number, of the rows alone that meet a condition."""
+        return replace(number, where=tuple(filters(self.text, condition)) + number.where)
+
+    def _names_unit(self, node: x.Distinct) -> bool:
+        """Whether this is the column of the privacy unit, whose values are persons; refused where they have rows."""
+        unit, (first, *_) = self.text.schema.bounded_unit, node.expressions
+        if unit is None or first.name.casefold() != unit.column.casefold():
+            return False
+        if unit.max_rows > 1:
+            why = f"a value of `{unit.column}` has up to {unit.max_rows:,} rows here, and rows alone are counted"
+            self.text.refuse(node, f"COUNT(DISTINCT {unit.column}): {why}; write COUNT(*), which is that many at most")
+        return True
+
+    def _of_case(self, node: x.Expr, case: x.Case | x.If) -> Number:
+        """Reads SUM(CASE WHEN condition THEN column ELSE 0 END) and its like: a number of some rows."""
+        branch, *more = case.args.get("ifs") or [case]
+        default = case.args.get("default") or case.args.get("false")
+        left_out = default is None or isinstance(default, x.Null)
+        left_out |= isinstance(node, x.Sum) and isinstance(default, x.Literal) and default.this == "0"
+        value, counts = branch.args["true"], not isinstance(node, x.Avg)
+        if left_out and not more and (branch is case or case.this is None):
+            if counts and isinstance(value, x.Literal) and (isinstance(node, x.Count) or value.this == "1"):
+                return self._among(Number(CountStatistic), branch.this)
+            if isinstance(value, x.Column):
+                return self._among(self._statistic(type(node)(this=value)), branch.this)
+        self.text.refuse(node, f"`{self.text.sql(node)}`: write {node.key.upper()}(column) FILTER (WHERE condition)")
+
+    def _plain_statistic(self, node: x.Expr) -> Number:
         if isinstance(node, QUANTILES) or (isinstance(node, x.Anonymous) and node.name.upper() in NAMED_QUANTILES):
             shares = [self.text.number(share) for share in node.find_all(x.Literal)]
             share = shares[0] if len(shares) == 1 else Fraction(1, 2)
@@ -705,9 +786,9 @@ class Select:
 
     def draft(self, epsilon: Epsilon, level: float, *, reuse: bool) -> Draft:
         """Returns the draft of the queries, each statistic once and quantiles of a column together."""
-        kinds: dict[tuple[object, str], list[Number]] = {}
+        kinds: dict[tuple[object, ...], list[Number]] = {}
         for number in dict.fromkeys(number for _, number in self.shown):
-            kinds.setdefault((number.maker, number.column), []).append(number)
+            kinds.setdefault(number.asked, []).append(number)
         asked = [numbers[0].kind([number.share for number in numbers]) for numbers in kinds.values()]
         title = " ".join(self.text.plain.split())
         title = title if len(title) <= TITLE else f"{title[: TITLE - 1]}…"
@@ -718,7 +799,7 @@ class Select:
         draft = drafted(self.handle, title, specs, asked, epsilon, level, reuse, notes, "bars")
         return replace(draft, answer=lambda: self._arranged(draft.answer(), kinds))
 
-    def _arranged(self, table: Table, kinds: Mapping[tuple[object, str], Sequence[Number]]) -> Table:
+    def _arranged(self, table: Table, kinds: Mapping[tuple[object, ...], Sequence[Number]]) -> Table:
         """Writes the answer as the statement wants it: which groups, in which order, and what they are called."""
         asked = [number for kind in kinds for number in sorted(kinds[kind], key=lambda number: number.share)]
         places = {number: place for place, number in enumerate(asked)}

@@ -11,9 +11,9 @@ the domains of its columns: the order of two ``Groups`` or another spelling of a
 key only where parts are numbered differently.
 
 Order: what specs, families and scores share (``Expression``), partitions, specs of one axis
-(``Values``, ``Cuts``, ``Groups``, ``Calendar``, ``Shards``), specs of several, families. A new spec
-is a class beside its like and an entry of ``Spec``. A new family is a class here, an entry of
-``Candidate``, and the class that scores its members (``pinq/curator/candidates``).
+(``Values`` to ``Shards``), specs of several, families. A new spec is a class beside its like and an
+entry of ``Spec``. A new family is a class here, an entry of ``Candidate``, and the class that scores
+its members (``pinq/curator/candidates``).
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class Expression(Shown, ABC):
         return repr(self)
 
 
+Interval = tuple[CutPoint | None, CutPoint | None]
 Label = Value | float | tuple[Value | None, ...] | None
 """The name of a part along an axis."""
 
@@ -477,6 +478,62 @@ class Groups(OfColumn, Factor):
 
 
 @dataclass(frozen=True)
+class Ranges(OfColumn, Factor):
+    """One part for each listed group of intervals of numbers or dates; ``None`` names the missing value.
+
+    ``(18, 65)`` is from 18 on and below 65; ``None`` leaves an end open. Rows in no interval are in no part.
+
+    Examples:
+        >>> import pinq
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> h.partition(pinq.Ranges("age", [[(None, 30), (65, None)], [(30, 65)]])).labels
+        ['age in {< 30, >= 65}', 'age in {30 to < 65}']
+    """
+
+    groups: TupleOf[TupleOf[Interval | None]]
+    kind: Literal["ranges"] = field(default="ranges", repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            groups = tuple(tuple(None if one is None else _interval(*one) for one in group) for group in self.groups)
+        except TypeError:
+            allowed = "a list of groups, each a list of pairs (low, high), None for an open end"
+            raise QueryError("is something else", parameter="groups", allowed=allowed) from None
+        object.__setattr__(self, "groups", groups)
+
+    def named(self) -> int:
+        """The ends of its intervals."""
+        return 2 * sum(map(len, self.groups))
+
+    def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
+        """A part for each group, by a table from codes to groups."""
+        column = schema.numeric(self.column)
+        if column.codes > MAX_PARTS or not self.groups or not all(self.groups):
+            raise QueryError(f"Ranges takes groups of intervals of a grid below {MAX_PARTS:,} cells; {self!r} is none.")
+        lookup, labels = np.full(column.codes, -1, dtype=np.int64), list[Label]()
+        for number, group in enumerate(self.groups):
+            placed = [self._place(column, ends) for ends in group]
+            for first, end, text in placed:
+                if first >= end or (lookup[first:end] >= 0).any():
+                    raise QueryError(f"{text} of `{self.column}` holds no grid cell or missing value, or another's.")
+                lookup[first:end] = number
+            labels.append(tuple(text for *_, text in placed))
+        starts = np.flatnonzero(np.diff(lookup, prepend=-2))
+        identity = [self.kind, self.column, column.digest, starts.tolist(), lookup[starts].tolist()]
+        return Axis(self.column, len(labels), tuple(labels), lookup=lookup), identity
+
+    def _place(self, column: Numeric, ends: Interval | None) -> tuple[int, int, str | None]:
+        """The codes [first, end) of an interval, and what it is called."""
+        if ends is None:
+            return column.cells, column.codes, None
+        low, high = (None if point is None else column.threshold(point, self.column) for point in ends)
+        first, end = ("" if place is None else column.text(column.edge(place)) for place in (low, high))
+        text = f"{first} to < {end}" if first and end else f">= {first}" if first else f"< {end}" if end else "any"
+        return low or 0, high or column.cells, text
+
+
+@dataclass(frozen=True)
 class Calendar(OfColumn, Factor):
     """One part for each year, quarter, month or weekday of a column of dates; missing last.
 
@@ -583,6 +640,11 @@ def _point(value: object) -> CutPoint:
     return _number(value) if text is None else text
 
 
+def _interval(low: object, high: object) -> Interval:
+    """Reads an interval, of which an end may be open."""
+    return None if low is None else _point(low), None if high is None else _point(high)
+
+
 def two_ends(within: object) -> tuple[CutPoint, CutPoint] | None:
     """Reads a range of numbers or dates; None for none. Raises ``QueryError`` unless it has two ends."""
     if within is None:
@@ -653,8 +715,7 @@ def _drawn(column: str, seed: int, count: int) -> np.ndarray:
     return np.frombuffer(first, dtype=np.uint8).reshape(-1, length)
 
 
-MAX_SEED = 2**64
-MAX_MEMBERS = 100_000
+MAX_SEED, MAX_MEMBERS = 2**64, 100_000
 MAX_CELLS = 2**62  # that a word of 64 bits can number
 MAX_AXES = 32
 
@@ -686,12 +747,12 @@ class Cross(OfSpecs, Splitting):
         Male, age >= 40']
     """
 
-    specs: TupleOf[Values | Cuts | Groups | Calendar | Shards]
+    specs: TupleOf[Values | Cuts | Groups | Ranges | Calendar | Shards]
     kind: Literal["cross"] = field(default="cross", repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", tuple(self.specs))
-        require_kind(self.specs or (None,), Factor, "Cross takes Values, Cuts, Groups, Calendar or Shards.")
+        require_kind(self.specs or (None,), Factor, "Cross takes Values, Cuts, Groups, Ranges, Calendar or Shards.")
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -834,6 +895,6 @@ class AnyCross(OfSpecs):
             )
 
 
-Spec = Values | Cuts | Groups | Calendar | Shards | Cross
+Spec = Values | Cuts | Groups | Ranges | Calendar | Shards | Cross
 Family = AnyCut | AnyGrouping  # of one column
 Candidate = Spec | Family | AnyCross

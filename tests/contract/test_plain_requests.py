@@ -24,6 +24,7 @@ from pinq import (
     Groups,
     PrivateQueryable,
     QueryError,
+    Ranges,
     Schema,
     Shards,
     Values,
@@ -58,6 +59,8 @@ SPECS: list[Any] = [
     Cuts("x", (3, 5)),
     Cuts("d", ("2021-01-01",)),
     Groups("c", (("u",), ("v",))),
+    Ranges("x", (((None, 3),), ((5, None),))),
+    Ranges("d", (((None, "2021-01-01"),),)),
     Calendar("d", "year"),
     Shards(3, 1),
 ]

@@ -33,7 +33,7 @@ from pinq.language.derivatives import Logistic
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.points import Points
 from pinq.language.products import Products
-from pinq.language.specs import Calendar, Cross, Cuts, Groups, Shards, Values, bind
+from pinq.language.specs import Calendar, Cross, Cuts, Groups, Ranges, Shards, Values, bind
 from pinq.policy.policy import Policy
 from tests.support.oracles.tabulation import tabulate
 from tests.support.requests.catalogue import DERIVATIVES, losses_on
@@ -59,6 +59,9 @@ SPECS: tuple[Any, ...] = (
     Values("only"),
     Values("ill"),
     Groups("odd", (("c",), (None,))),
+    Ranges("late", (((None, "2024-03-05"), None), (("2024-03-15", "2024-03-20"), ("2024-03-25", None)))),
+    Ranges("late", (((None, None),),)),
+    Ranges("flat", (((None, None),),)),
 )
 ILL = PartSet([Block(Part(Part(), bind(Values("ill"), SCHEMA), 1))])
 
