@@ -549,7 +549,7 @@ class Number:
 
     @property
     def asked(self) -> tuple[object, ...]:
-        """What is asked at once: all quantiles of a column together."""
+        """The question that it is part of: all quantiles of a column are one."""
         return self.maker, self.column, self.where
 
     def kind(self, shares: Sequence[Fraction]) -> Kind:

@@ -214,17 +214,17 @@ class DelimitedFiles(TextFiles):
 
     def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
         for file in self._files if files is None else files:
-            with _opened(file) as stream:
+            with opened(file) as stream:
                 number = 1 + self._skipped(stream)
                 if self._dialect.header is True:
                     _first_line(stream)
                     number += 1
-                for block in _blocks(stream):
-                    yield self._parse(block, columns, lines, partial(_line_of, file.name, number))
+                for block in blocks(stream):
+                    yield self._parse(block, columns, lines, partial(line_of, file.name, number))
                     number += block.count(b"\n")
 
     def _glances(self) -> dict[str, list[list[str]]]:
-        with _opened(self._files[0]) as stream:
+        with opened(self._files[0]) as stream:
             text = stream.read(GLANCE).removeprefix(codecs.BOM_UTF8).decode(self._dialect.encoding, "replace")
         lines = text.replace("\r", "").split("\n")[:GLANCE_LINES]
         signs = [self._delimiter, *(SEPARATORS if self._dialect.delimiter is None else ())]
@@ -232,7 +232,7 @@ class DelimitedFiles(TextFiles):
 
     def looks_like(self) -> str:
         quote, sign = self._dialect.quote, _escaped(self._delimiter)
-        with _opened(self._files[0]) as stream:
+        with opened(self._files[0]) as stream:
             lines = stream.read(GLANCE).decode(self._dialect.encoding, "replace").split("\n")[: GLANCE_LINES + 1]
         for number, line in enumerate(lines if quote and self._delimiter != " " else (), 1):
             if re.search(f"(^|[{sign}]) +{quote}[^{quote}]*{quote} *([{sign}]|\r?$)", line):
@@ -249,7 +249,7 @@ class DelimitedFiles(TextFiles):
         return self._dialect.skip
 
     def _header(self, file: Path) -> tuple[str, ...]:
-        with _opened(file) as stream:
+        with opened(file) as stream:
             number = 1 + self._skipped(stream)
             line = _first_line(stream)
         if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -262,7 +262,7 @@ class DelimitedFiles(TextFiles):
                 f"name the columns{self._otherwise('; ')}."
             )
         lines = Lines()
-        fields = self._parse(line, None, lines, partial(_line_of, file.name, number)).columns
+        fields = self._parse(line, None, lines, partial(line_of, file.name, number)).columns
         if lines.lost:
             other = self._otherwise("; ")
             reason = next(iter(lines.unreadable))
@@ -513,13 +513,13 @@ def _advice(reason: str) -> str:
     return ""
 
 
-def _line_of(file: str, start: int, line: int) -> str:
+def line_of(file: str, start: int, line: int) -> str:
     """The name of a block's line in messages."""
     return f"line {start + line:,} of {file}"
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[IO[bytes]]:
+def opened(file: Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, unpacked. An error here concerns the file, not a line of it."""
     try:
         with gzip.open(file) if file.name.lower().endswith(".gz") else file.open("rb") as stream:
@@ -535,7 +535,7 @@ def _first_line(stream: IO[bytes]) -> bytes:
     return line if line.endswith(b"\n") or not line else line + b"\n"
 
 
-def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+def blocks(stream: IO[bytes]) -> Iterator[bytes]:
     """Yields the rest of a file in blocks of whole lines.
 
     Of a line that is too long, a block has at least so much that it still is.

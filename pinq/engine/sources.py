@@ -26,7 +26,7 @@ import os
 import re
 import sqlite3
 import tempfile
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -42,8 +42,9 @@ from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles, Workbooks, e
 from pinq.engine.formats import FormatDoubt, column_fault, other_dates, other_spelling, together
 from pinq.engine.frames import frame_table, texts_of
 from pinq.engine.numbers import define_readings
+from pinq.engine.records import JsonLines, StatisticalFiles
 from pinq.errors import PolicyError
-from pinq.policy.dialect import Dialect, is_text, is_workbook
+from pinq.policy.dialect import Dialect, is_json_lines, is_statistical, is_text, is_workbook
 from pinq.policy.policy import AdbcRows, Joined, Policy
 from pinq.public.checks import closest
 
@@ -615,12 +616,20 @@ def arrow_stream(data: object) -> pa.RecordBatchReader:
         raise PolicyError(_NO_STREAM) from None
 
 
+_READERS: tuple[tuple[Callable[[str], bool], type[TextFiles]], ...] = (
+    (is_workbook, Workbooks),
+    (is_json_lines, JsonLines),
+    (is_statistical, StatisticalFiles),
+    (lambda _: True, DelimitedFiles),
+)
+
+
 def _texts(policy: Policy, files: Sequence[Path], dialect: Dialect) -> TextFiles:
     """The reader of some files as text. Raises ``PolicyError`` if they are of two kinds."""
-    books = [is_workbook(file.name) for file in files]
-    if any(books) and not all(books):
-        raise PolicyError(f"The files of {policy.dataset!r} are workbooks and others; name files of one kind.")
-    return Workbooks(files, dialect) if all(books) else DelimitedFiles(files, dialect)
+    kinds = {next(reader for named, reader in _READERS if named(file.name)) for file in files}
+    if len(kinds) > 1:
+        raise PolicyError(f"The files of {policy.dataset!r} are of several kinds; name files of one kind.")
+    return kinds.pop()(files, dialect)
 
 
 def _attach_lines(

@@ -33,6 +33,8 @@ Encoding = Literal[
     "mac-roman",
 ]
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_JSON_LINES = (".jsonl", ".ndjson")
+_STATISTICAL = (".sav", ".zsav", ".sas7bdat", ".xpt", ".dta")
 _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 _BETWEEN = "(?:[-./ ]|, ?)?"
 _DAY_MONTH = rf"%d{_BETWEEN}%[mb]|%[mb]{_BETWEEN}%d"
@@ -141,7 +143,17 @@ class Dialect(Declared):
 
 def is_text(name: str) -> bool:
     """Whether all that a file of this name holds is read as text, by a dialect."""
-    return _suffix(name) in _SEPARATORS or is_workbook(name)
+    return _suffix(name) in (*_SEPARATORS, *_JSON_LINES) or is_workbook(name) or is_statistical(name)
+
+
+def is_json_lines(name: str) -> bool:
+    """Whether a file of this name has a JSON object in each line."""
+    return _suffix(name) in _JSON_LINES
+
+
+def is_statistical(name: str) -> bool:
+    """Whether a file of this name is one of SPSS, SAS or Stata."""
+    return name.lower().endswith(_STATISTICAL)
 
 
 def is_workbook(name: str) -> bool:

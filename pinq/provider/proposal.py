@@ -836,10 +836,7 @@ def _propose_numeric(low: float, high: float, integer: bool, kind: str, nullable
 
 # What writes the table of another kind of file as Parquet.
 _CONVERTED = {
-    (".json", ".ndjson", ".jsonl"): "import duckdb; duckdb.read_json({0!r}).write_parquet({1!r})",
-    (".sas7bdat", ".xpt"): "import pandas; pandas.read_sas({0!r}, encoding='latin-1').to_parquet({1!r})",
-    (".dta",): "import pandas; pandas.read_stata({0!r}).to_parquet({1!r})",
-    (".sav", ".zsav"): "import pandas; pandas.read_spss({0!r}).to_parquet({1!r})",
+    (".json",): "import duckdb; duckdb.read_json({0!r}).write_parquet({1!r})",
     (".feather", ".arrow"): "import pandas; pandas.read_feather({0!r}).to_parquet({1!r})",
 }
 

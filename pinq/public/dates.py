@@ -37,8 +37,8 @@ MOMENT_FORM = rf" *{_YEAR}-[0-9]{{2}}-[0-9]{{2}}([ T]{CLOCK_FORM})? *"
 """The texts that are dates or times; the engine's SQL and Python read it alike."""
 _FORM = re.compile(MOMENT_FORM)
 _EPOCH = datetime(1970, 1, 1)
-_MOST = round((datetime.max - _EPOCH) / timedelta(microseconds=1))
-_LEAST = round((datetime.min - _EPOCH) / timedelta(microseconds=1))
+_MOST = (datetime.max - _EPOCH) // timedelta(microseconds=1)
+_LEAST = (datetime.min - _EPOCH) // timedelta(microseconds=1)
 
 
 def microseconds_of(value: object) -> int | None:

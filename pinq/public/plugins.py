@@ -74,6 +74,7 @@ EXTRAS = {
     "workbench": ("fastapi", "nicegui"),
     "sklearn": ("sklearn",),
     "excel": ("python_calamine",),
+    "statistical": ("pyreadstat",),
     "oidc": ("joserfc",),
     "heads": ("cryptography",),
     "sql": ("sqlglot",),

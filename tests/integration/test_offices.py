@@ -165,7 +165,7 @@ def test_what_is_wrong_with_a_workbook(tmp_path: Path, monkeypatch: pytest.Monke
     failed(run("init", tmp_path / "broken.xlsx"), "is damaged, is protected by a password, or is another kind of file")
     (tmp_path / "t.csv").write_text("a\n1\n")
     both = {"source": [str(BOOKS / "tax.xls"), "t.csv"], "folder": tmp_path}
-    with pytest.raises(PolicyError, match="are workbooks and others"):
+    with pytest.raises(PolicyError, match="of several kinds"):
         check(Policy(dataset="t", cap=1, max_rows=9, columns={"a": {"type": "categorical", "values": ["x"]}}, **both))
 
 

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads JSON lines, and files of SPSS, SAS and Stata, each value as the text that a CSV file would have.
+
+A line of JSON is one row. It is unreadable, and left out, where it is longer than ``MAX_LINE``, or no object in
+the declared encoding; a field that it lacks is missing. Numbers keep their digits, nested values their JSON. The
+columns are the fields that stand in at least half of the first lines of the first file: names are public, and
+one row must not make one.
+
+In files of SPSS, SAS and Stata a label stands in the place of the value that it names, a date is 2024-11-16, and a
+value that the file declares missing is missing. A number of a date's column that no calendar has is its first or
+last date.
+
+Privacy:
+    A row's texts follow from its own line or record, the file's header and the dialect alone: a row-wise map,
+    stability 1. Held by: tests/integration/test_records.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pinq.engine.delimited import GLANCE_LINES, MAX_LINE, Lines, TextFiles, blocks, line_of, opened
+from pinq.engine.frames import texts_of
+from pinq.errors import PolicyError
+from pinq.public.dates import DAY, microseconds_of, write_moment
+from pinq.public.plugins import optional
+
+ROWS = 50_000  # of a file of SPSS, SAS or Stata that are read at a time
+_NO_OBJECT = "that is no JSON object"
+
+
+class Records(TextFiles):
+    """Files whose columns have names, and nothing of whose form is guessed."""
+
+    def _glances(self) -> dict[str, list[list[str]]]:
+        return {"": []}
+
+
+class JsonLines(Records):
+    """Files with one JSON object in each line."""
+
+    def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
+        for file in self._files if files is None else files:
+            for rows in self._rows(file, lines):
+                texts = ([_json_text(row.get(name)) for row in rows] for name in columns)
+                yield pa.table({name: pa.array(own, pa.string()) for name, own in zip(columns, texts, strict=True)})
+
+    def _header(self, file: Path) -> tuple[str, ...]:
+        if self.names:  # a later file may lack a field in its first lines
+            return self.names
+        rows = next(self._rows(file, Lines()), [])[:GLANCE_LINES]
+        counts = Counter(name for row in rows for name in row)
+        return tuple(name for name, count in counts.items() if 2 * count >= len(rows))
+
+    def _rows(self, file: Path, lines: Lines) -> Iterator[list[dict[str, Any]]]:
+        """Yields the objects of a file's blocks, and counts the lines that are none."""
+        with opened(file) as stream:
+            number = 1
+            for block in blocks(stream):
+                rows = list[dict[str, Any]]()
+                for place, line in enumerate(block.split(b"\n")):
+                    if line.strip():
+                        lines.total += 1
+                        if isinstance(row := self._parsed(line), dict):
+                            rows.append(row)
+                        else:
+                            lines.add(_NO_OBJECT, 1, line_of(file.name, number, place))
+                yield rows
+                number += block.count(b"\n")
+
+    def _parsed(self, line: bytes) -> object:
+        """The value of a line, numbers as they are written; None where it is too long, or no JSON."""
+        read = partial(json.loads, parse_int=str, parse_float=str, parse_constant=str)
+        try:
+            return read(line.decode(self._dialect.encoding)) if len(line) < MAX_LINE else None
+        except (ValueError, RecursionError):
+            return None
+
+
+def _json_text(value: object) -> str | None:
+    """A field's text; None for a missing one, as an empty field of a CSV file is."""
+    text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+    return text.encode(errors="replace").decode() or None  # half a character is none
+
+
+_READERS = {".sav": "sav", ".zsav": "sav", ".sas7bdat": "sas7bdat", ".xpt": "xport", ".dta": "dta"}
+_SPSS = (("([AESJ]?DATE|MOYR|QYR|WKYR|DATETIME|YMDHMS)[0-9.]*", 10**6, datetime(1582, 10, 14)),)
+_SAS = (
+    (r"(DATETIME|DATEAMPM|E8601DT|B8601DT|NLDATM|MDYAMPM).*", 10**6, datetime(1960, 1, 1)),
+    (
+        r"(NLDATE|DATE|E8601DA|B8601DA|DDMMYY|MMDDYY|YYMMDD|YYMM|MMYY|MONYY|YYQ|JULIAN|WEEKDAT|WORDDAT).*",
+        DAY,
+        datetime(1960, 1, 1),
+    ),
+)
+_STATA = (("%-?t[cC].*", 1000, datetime(1960, 1, 1)), ("%-?t?d.*", DAY, datetime(1960, 1, 1)))
+_DATED = {"sav": _SPSS, "sas7bdat": _SAS, "xport": _SAS, "dta": _STATA}
+"""Of each kind of file the formats that show a number as a date: microseconds of a unit, and where it is zero."""
+
+
+class StatisticalFiles(Records):
+    """Files of SPSS, SAS and Stata; ``ModuleNotFoundError`` where the extra ``statistical`` is not installed."""
+
+    def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
+        for file in self._files if files is None else files:
+            labels = {"apply_value_formats": True, "formats_as_category": False}  # SAS keeps its labels elsewhere
+            options = labels if _kind(file) in ("sav", "dta") else {}
+            with self._read(file) as (package, read):
+                for frame, facts in package.read_file_in_chunks(
+                    read, file, chunksize=ROWS, disable_datetime_conversion=True, **options
+                ):
+                    lines.total += len(frame)
+                    forms = facts.original_variable_types
+                    yield pa.table({name: _column(frame[name], forms[name] or "", _kind(file)) for name in columns})
+
+    def _header(self, file: Path) -> tuple[str, ...]:
+        with self._read(file) as (_, read):
+            return tuple(read(file, metadataonly=True)[1].column_names)
+
+    @contextmanager
+    def _read(self, file: Path) -> Iterator[tuple[Any, Any]]:
+        """The package and its function for a file."""
+        package = optional("pyreadstat", "statistical", "reading files of SPSS, SAS and Stata needs pyreadstat")
+        try:
+            yield package, getattr(package, f"read_{_kind(file)}")
+        except (package.ReadstatError, package.PyreadstatError, OSError, UnicodeError):  # whose text may quote a value
+            raise PolicyError(
+                f"The file {file} cannot be read: it is damaged, or of another kind than its name says."
+            ) from None
+
+
+def _kind(file: Path) -> str:
+    return _READERS[file.suffix.lower()]
+
+
+def _column(values: Any, form: str, kind: str) -> pa.Array:
+    """The texts of a column; of numbers that the file's format shows as dates, the dates."""
+    objects = values.astype(object).to_numpy()
+    for pattern, unit, zero in _DATED[kind]:
+        if re.fullmatch(pattern, form):
+            start = microseconds_of(zero) or 0
+            return pa.array([_date(value, unit, start) for value in objects], pa.string())
+    return texts_of(objects)
+
+
+def _date(value: object, unit: int, start: int) -> str | None:
+    number = float(value) if isinstance(value, (int, float)) else math.nan
+    return write_moment(start + number * unit) if math.isfinite(number) else None
