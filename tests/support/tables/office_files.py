@@ -7,9 +7,20 @@ changes some cells of the amount, or the lines around the table; the truth says 
 
 from __future__ import annotations
 
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from random import Random
+from xml.sax.saxutils import escape
+
+import duckdb
+
+from pinq.engine.sources import quoted
+from tests.support.tables.workbooks import book
 
 FORMS = {
     "german": (";", ",", ".", "%d.%m.%Y", ["Köln", "Tübingen", "Ulm"], ["Betrag", "Fälle", "Tag", "Ort"]),
@@ -95,6 +106,68 @@ def office_file(seed: int, folder: Path) -> OfficeFile:
     path = folder / f"office{seed}.csv"
     path.write_bytes(("".join(f"{line}{end}" for line in lines)).encode(encoding))
     return OfficeFile(path, names, rows, f"{form}, {oddity}")
+
+
+def typed_file(seed: int, folder: Path) -> OfficeFile:
+    """Writes the workbook or database of a seed: numbers and days have their types, and odd cells are texts."""
+    kind, oddity = KINDS[seed % len(KINDS)], TYPED_ODDITIES[seed // len(KINDS) % len(TYPED_ODDITIES)]
+    drawn, rows, cells = Random(seed), list[tuple[Cell, ...]](), list[list[object]]()
+    _, decimal, thousands, _, towns, names = FORMS[list(FORMS)[seed % len(FORMS)]]
+    for number in range(SIZES[seed % len(SIZES)]):
+        amount, cases = drawn.randrange(-200_000, 2_000_000) / 100, drawn.randrange(1, 60)
+        day = f"2024-{drawn.randrange(1, 13):02}-{drawn.randrange(1, 29):02}"
+        text, truth = _amount(amount, oddity if number % 7 == 3 else "none", decimal, thousands)
+        odd = oddity in ODD_TEXTS and number % 7 == 3
+        rows.append((truth, float(cases), day, drawn.choice(towns)))
+        cells.append([text if odd and kind != "duckdb" else None if odd else truth, cases, day, rows[-1][3]])
+        if odd and kind == "duckdb":  # whose columns hold no odd texts
+            rows[-1] = (None, *rows[-1][1:])
+        if oddity == "blank lines" and kind == "xlsx" and number % 10 == 0:  # an empty row of a database is a row
+            cells.append([None] * 4)
+    if oddity == "total":
+        cells.append([sum(float(row[0] or 0) for row in rows), None, None, None])
+    path = folder / f"office{seed}.{kind}"
+    _WRITERS[kind](path, names, cells)
+    return OfficeFile(path, names, rows, f"{kind}, {oddity}")
+
+
+def _as_workbook(path: Path, names: list[str], table: list[list[object]]) -> None:
+    rows = []
+    for number, own in enumerate([names, *table], 1):
+        made = []
+        for letter, value in zip("ABCD", own, strict=True):
+            if isinstance(value, str) and re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
+                serial = date.fromisoformat(value).toordinal() - date(1899, 12, 30).toordinal()
+                made.append(f'<c r="{letter}{number}" s="4"><v>{serial}</v></c>')
+            elif isinstance(value, str):
+                made.append(f'<c r="{letter}{number}" t="inlineStr"><is><t>{escape(value)}</t></is></c>')
+            elif value is not None:
+                made.append(f'<c r="{letter}{number}"><v>{value!r}</v></c>')
+        rows.append(f'<row r="{number}">{"".join(made)}</row>')
+    book(path, "".join(rows))
+
+
+def _as_sqlite(path: Path, names: list[str], table: list[list[object]]) -> None:
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute(f"CREATE TABLE t ({', '.join(map(quoted, names))})")
+        base.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", table)
+
+
+def _as_duckdb(path: Path, names: list[str], table: list[list[object]]) -> None:
+    columns = zip(map(quoted, names), ("DOUBLE", "INTEGER", "DATE", "VARCHAR"), strict=True)
+    with duckdb.connect(path) as base:
+        base.execute(f"CREATE TABLE t ({', '.join(map(' '.join, columns))})")
+        base.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", table)
+
+
+_WRITERS: dict[str, Callable[[Path, list[str], list[list[object]]], None]] = {
+    "xlsx": _as_workbook,
+    "sqlite": _as_sqlite,
+    "duckdb": _as_duckdb,
+}
+KINDS = tuple(_WRITERS)
+ODD_TEXTS = ("words for missing", "error values", "hashes", "percent", "currency", "brackets", "underscored")
+TYPED_ODDITIES = ("none", "blank lines", "total", "one odd code", "huge number", *ODD_TEXTS)
 
 
 def _line(cells: list[str], sign: str, oddity: str) -> str:
