@@ -234,7 +234,7 @@ def read_from(reader: str, name: str, values: Texts, folder: Path) -> list[int]:
     source = {"source": SOURCES[reader](folder, name, values), "folder": folder} | form if data is None else {}
     engine, _ = open_engine(policy_of(name, **source), data=data, salt=b"s")
     with closing(engine):
-        codes = dict(encoded_rows(engine))
+        codes = {row[0]: row[1] for row in encoded_rows(engine)}
     return [codes.get(row, -1) for row in range(len(values))]
 
 

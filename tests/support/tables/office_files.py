@@ -132,8 +132,8 @@ def typed_file(seed: int, folder: Path) -> OfficeFile:
 
 
 def _as_workbook(path: Path, names: list[str], table: list[list[object]]) -> None:
-    rows = []
-    for number, own in enumerate([names, *table], 1):
+    rows, header = list[str](), list[object](names)
+    for number, own in enumerate([header, *table], 1):
         made = []
         for letter, value in zip("ABCD", own, strict=True):
             if isinstance(value, str) and re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", value):

@@ -195,14 +195,12 @@ GROUPED = {
         np.select([ALL.rate < 0.25, ALL.rate < 0.5], ["low", "mid"], "old")
     ),
     "CASE WHEN rate IS NULL THEN 'none' ELSE 'known' END": groups(np.where(ALL.rate.isna(), "none", "known")),
-    "CASE WHEN rate < 0.5 THEN 'low' END": groups(np.where(ALL.rate < 0.5, "low", None)),
+    "CASE WHEN rate < 0.5 THEN 'low' END": groups((ALL.rate < 0.5).map({True: "low", False: None})),
     "CASE WHEN age < 20 OR age > 80 THEN 'x' ELSE 'y' END": groups(np.where((ALL.age < 20) | (ALL.age > 80), "x", "y")),
     "CASE WHEN rate >= 0.25 AND rate < 0.5 THEN 'mid' ELSE 'other' END": groups(
         np.where(ALL.rate == 0.25, "mid", "other")
     ),
-    "WIDTH_BUCKET(rate, 0.25, 0.75, 1)": groups(
-        np.select([ALL.rate < 0.25, ALL.rate < 0.75, ALL.rate >= 0], [0, 1, 2], None)
-    ),
+    "WIDTH_BUCKET(rate, 0.25, 0.75, 1)": groups(ALL.rate.map({0: 0, 0.25: 1, 0.5: 1, 0.75: 2})),
     "WIDTH_BUCKET(age, 20, 80, 3)": groups(
         np.select([ALL.age < 20, ALL.age < 40, ALL.age < 60, ALL.age < 80], [0, 1, 2, 3], 4)
     ),
