@@ -468,18 +468,20 @@ class Workbooks(TextFiles):
                 f"The workbook {file} cannot be read: it is damaged, is protected by a password, or is another kind of "
                 "file, or needs too much memory. Open it, and save it anew as .xlsx."
             )
-        self._require_sheet(file, lines[0])
+        self._require_sheet(file, *lines[0])
         self._sheets[file], self._losses[file] = lines[1:-1], lines[-1]
         return self._sheets[file]
 
-    def _require_sheet(self, file: Path, names: Sequence[str]) -> None:
+    def _require_sheet(self, file: Path, names: Sequence[str], hidden: Sequence[str]) -> None:
+        """Raises ``FormatDoubt``, with the sheets that a spreadsheet program shows, unless one is read."""
         wanted = self._dialect.sheet or (names[0] if len(names) == 1 else None)
         if wanted is None or wanted not in names:
             none = "" if wanted is None else f"has no sheet {wanted!r}; it "
+            listed = ", ".join(f"{name} (hidden)" if name in hidden else name for name in names)
             raise FormatDoubt(
-                f"The workbook {file.name} {none}has the sheets {', '.join(names)}; say which: --sheet NAME (in a "
+                f"The workbook {file.name} {none}has the sheets {listed}; say which: --sheet NAME (in a "
                 "policy `csv: {sheet: NAME}`).",
-                [{"sheet": name} for name in names],
+                [{"sheet": name} for name in names if name not in hidden] or [{"sheet": name} for name in names],
             )
 
 

@@ -75,6 +75,7 @@ class Streamed:
 
     Attributes:
         names: The names of the sheets.
+        hidden: The names of the sheets that a spreadsheet program does not show.
     """
 
     def __init__(self, file: str) -> None:
@@ -86,6 +87,7 @@ class Streamed:
         sheets = [own for own in book.iter() if _local(own.tag) == "sheet"]
         linked = [next((value for key, value in own.items() if key.endswith("}id")), None) for own in sheets]
         self.names = [own.get("name", "") for own in sheets]
+        self.hidden = [own.get("name", "") for own in sheets if own.get("state", "visible") != "visible"]
         self._targets = dict(zip(self.names, (targets.get(link, "") for link in linked), strict=True))
         self._from_1904 = any(
             _local(own.tag) == "workbookPr" and own.get("date1904") in ("1", "true") for own in book.iter()
@@ -195,6 +197,7 @@ class Loaded:
 
     Attributes:
         names: The names of the sheets.
+        hidden: The names of the sheets that a spreadsheet program does not show.
     """
 
     def __init__(self, file: str) -> None:
@@ -202,6 +205,8 @@ class Loaded:
 
         self._book = python_calamine.CalamineWorkbook.from_path(file)
         self.names = list(self._book.sheet_names)
+        shown = python_calamine.SheetVisibleEnum.Visible
+        self.hidden = [own.name for own in self._book.sheets_metadata if own.visible != shown]
 
     def losses(self, name: str, above: int) -> Losses:
         """The cells that have no value of their own, below the header."""
@@ -314,7 +319,7 @@ def _print(file: str, sheet: str | None, decimal: str, skip: int, glance: int, w
     """
     _limit(memory)
     book = Streamed(file) if file.lower().endswith(STREAMED) else Loaded(file)
-    print(json.dumps(book.names))
+    print(json.dumps([book.names, book.hidden]))
     name = sheet or (book.names[0] if len(book.names) == 1 else None)
     printed, long = 0, Counter[int]()
     for number, cells in book.rows(name) if name in book.names and name is not None else ():

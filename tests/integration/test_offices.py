@@ -17,12 +17,13 @@ import pytest
 import yaml
 
 import pinq
+from pinq.engine.sheets import Loaded, Streamed
 from pinq.engine.sources import read_columns
 from pinq.errors import PolicyError
 from pinq.policy.dialect import Dialect
 from pinq.policy.policy import Policy
 from pinq.provider.check import check
-from pinq.provider.proposal import propose
+from pinq.provider.proposal import WholeDoubt, propose
 from pinq.public.plugins import install_line
 from tests.support.processes.commands import failed, run
 
@@ -258,3 +259,20 @@ def test_check_says_which_texts_are_truth_values(tmp_path: Path) -> None:
     policy = Policy(dataset="t", cap=1, max_rows=9, columns=columns, folder=tmp_path, source="t.csv")
     (note,) = check(policy).advice
     assert "declare it as text or a number: only true and false are truth values, or `nullable: true`" in note
+
+
+@pytest.mark.parametrize("state", ["hidden", "veryHidden"])
+def test_a_hidden_sheet_is_named_and_not_proposed(state: str, tmp_path: Path) -> None:
+    """Both readers see it; the sheet that is shown is the one choice, and is read."""
+    path = tmp_path / "hidden.xlsx"
+    with ZipFile(BOOKS / "hospital.xlsx") as archive, ZipFile(path, "w") as changed:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if name == "xl/workbook.xml":
+                content = content.replace(b'state="visible"', f'state="{state}"'.encode(), 1)
+            changed.writestr(name, content)
+    assert Streamed(str(path)).hidden == Loaded(str(path)).hidden == ["Hinweise"]
+    with pytest.raises(WholeDoubt, match=r"has the sheets Hinweise \(hidden\), Fälle 2024; say which") as doubt:
+        pinq.propose(path)
+    assert doubt.value.choices[0]["sheet"] == "Fälle 2024"
+    assert doubt.value.look is not None
