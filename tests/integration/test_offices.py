@@ -213,18 +213,18 @@ def test_records_over_several_lines_are_counted_and_said_how_to_convert(tmp_path
     assert duckdb.read_parquet(str(tmp_path / "survey.parquet")).shape == (ROWS, 2)
 
 
-@pytest.mark.parametrize("suffix", [".json", ".dta", ".txt", ".pdf"])
+@pytest.mark.parametrize("suffix", [".json", ".feather", ".txt", ".pdf"])
 def test_other_files_are_named_with_what_to_do(suffix: str, tmp_path: Path) -> None:
     """The line that is given converts the file, where there is one."""
     file, table = tmp_path / f"labour{suffix}", pd.DataFrame({"a": [1, 2], "b": ["x", "y"]})
-    if suffix == ".dta":
-        table.to_stata(file, write_index=False)
+    if suffix == ".feather":
+        table.to_feather(file)
     else:
         file.write_text(table.to_json(orient="records"))
     said = run("init", file).stderr
     assert f"{file} is neither Parquet nor named as CSV (.csv, .tsv) or a workbook" in said
     codes = re.findall(r'python -c "(.*)"', said)
-    assert bool(codes) == (suffix in (".json", ".dta"))
+    assert bool(codes) == (suffix in (".json", ".feather"))
     for code in codes:
         exec(code.replace("'labour.parquet'", f"'{tmp_path}/labour.parquet'"))
         assert duckdb.read_parquet(str(tmp_path / "labour.parquet")).fetchall() == [(1, "x"), (2, "y")]
