@@ -63,6 +63,19 @@ def claims(policy: Policy) -> list[Path]:
     return [claim for files in _claims(policy) for claim in files if claim.exists()]
 
 
+def require_one_person(policy: Policy) -> None:
+    """Raises ``PolicyError`` where tables of one policy read one file by different persons: a row is one person's."""
+    persons = dict[Path, str]()
+    for table in policy.each:
+        unit = "" if table.bounded_unit is None else table.bounded_unit.column
+        for first, *_ in _claims(table):
+            if persons.setdefault(first, unit) != unit:
+                raise PolicyError(
+                    f"Two tables of {policy.dataset!r} read one source, and their persons stand in {persons[first]!r} "
+                    f"and in {unit!r}: a row would be of two people. Name the same column in both."
+                )
+
+
 def _claims(policy: Policy) -> list[list[Path]]:
     """Lists the possible places of the claim of each file of a source.
 

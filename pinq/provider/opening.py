@@ -17,7 +17,7 @@ from pinq.ledger.database import NoLedger
 from pinq.ledger.events import Signature, here
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
-from pinq.provider.claim import claims, ledger_url, masked
+from pinq.provider.claim import claims, ledger_url, masked, require_one_person
 from pinq.public.checks import first_of
 from pinq.public.epsilon import Epsilon
 
@@ -122,9 +122,10 @@ def guarding_ledger(
         heads: A folder for another head of the ledger.
 
     Raises:
-        PolicyError: The source is guarded by another ledger.
+        PolicyError: The source is guarded by another ledger, or two tables name other persons of it.
         LedgerError: It is not there, or cannot be trusted.
     """
+    require_one_person(policy)
     before = [claim for table in policy.each for claim in claims(table)]
     place = Path(ledger_url(policy, read_only=True))
     gone = not place.exists() and place.with_name(f"{place.name}.head").exists()  # then not even a claim is written

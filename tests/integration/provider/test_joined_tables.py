@@ -15,8 +15,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import pinq
+from pinq.cli.main import app
 from pinq.engine.sources import read_columns
 from pinq.errors import PolicyError
 from pinq.ledger.events import Begun
@@ -96,6 +98,13 @@ def test_a_joined_table_is_asked_checked_and_served_as_others_are(tmp_path: Path
     served = Datasets.open([policy])
     assert [*served.served] == ["clinic.patients", "clinic.visits", "clinic.made"]
     served.close()
+
+
+def test_the_command_check_says_what_is_wrong_with_a_select(tmp_path: Path) -> None:
+    files(tmp_path, PATIENTS, VISITS)
+    done = CliRunner().invoke(app, ["check", f"{clinic(tmp_path, EACH.replace('v.pid', 'v.ward'))}"])
+    assert done.exit_code == 1
+    assert "joins rows of several people" in " ".join(done.output.split())
 
 
 def test_max_rows_bounds_a_person_after_the_join(tmp_path: Path) -> None:

@@ -265,6 +265,23 @@ def test_another_ledger_for_one_of_the_tables_is_refused(clinic: Path) -> None:
         grant(clinic, "eve", 1)
 
 
+def test_a_row_is_one_persons_in_all_tables_of_a_policy(clinic: Path) -> None:
+    """Else who is removed from one table takes rows of others out of another. By the file, however it is named."""
+    (clinic.parent / "visits.csv").write_text("pid,referred,sex\n1,2,f\n2,1,m\n")
+    clinic.write_text(
+        CLINIC
+        + CLINIC[CLINIC.index("  visits:") :]
+        .replace("visits:", "referrals:")
+        .replace("pid", "referred")
+        .replace("visits.csv", "./visit*.csv")
+    )
+    with pytest.raises(PolicyError, match=r"stand in 'pid' and in 'referred': a row would be of two people"):
+        grant(clinic, "bob", 1)
+    assert any(
+        "a row would be of two people" in problem for problem in check(pinq.load_policy(clinic).at("visits")).problems
+    )
+
+
 def test_values_of_a_table_are_reviewed_by_their_place(clinic: Path) -> None:
     clinic.write_text(CLINIC.replace("[f, m]}", "[f, m], unreviewed: [values]}"))
     assert [item.name for item in waiting(clinic)] == [f"tables.{t}.columns.sex.values" for t in ("patients", "visits")]
