@@ -51,8 +51,8 @@ def clinic(folder: Path, select: str, *columns: str, rows: int = 1, **keys: Any)
     made["columns"] = {name: COLUMNS[name] for name in columns or ("sex",)}
     made["privacy_unit"] = {"column": "person", "max_rows": rows}
     tables = {"patients": patients | keys.get("patients", {}), "visits": visits | keys.get("visits", {}), "made": made}
-    declared = {"dataset": "clinic", "ledger": "clinic.ledger", "cap": 9, "privacy_unit": {"column": "person"}}
-    declared["privacy_unit"] |= {"max_rows": 1}
+    unit = {"column": "person", "max_rows": 1}
+    declared = {"dataset": "clinic", "ledger": "clinic.ledger", "cap": 9, "privacy_unit": unit}
     (folder / "clinic.yaml").write_text(json.dumps(declared | {"tables": tables}))
     return folder / "clinic.yaml"
 
@@ -334,7 +334,9 @@ def test_persons_are_compared_by_their_texts_whatever_a_database_says(tmp_path: 
         base.execute("CREATE TABLE visits (pid INTEGER, ward VARCHAR)")
         base.execute("INSERT INTO patients VALUES ('a', 'f'), ('A', 'F'), ('7', 'm'), ('007', 'f')")
         base.execute("INSERT INTO visits VALUES (7, 'n'), (NULL, 's')")
-    tables = {name: {"source": {"database": "clinic.duckdb", "table": name}} for name in ("patients", "visits")}
+    tables: dict[str, Any] = {
+        name: {"source": {"database": "clinic.duckdb", "table": name}} for name in ("patients", "visits")
+    }
     joined = (
         "SELECT p.person, count(q.sex) AS n FROM patients p JOIN patients q ON q.person = p.person GROUP BY p.person"
     )
@@ -356,7 +358,7 @@ def test_files_of_each_kind_can_be_joined(tmp_path: Path) -> None:
         base.execute("CREATE TABLE visits (pid, ward, cost)")
         base.executemany("INSERT INTO visits VALUES (?, ?, ?)", VISITS)
         base.commit()
-    sources = {
+    sources: dict[str, Any] = {
         "patients": {"source": "p.parquet"},
         "visits": {"source": {"database": "v.sqlite", "table": "visits"}},
     }
