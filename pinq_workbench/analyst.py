@@ -24,7 +24,7 @@ from matplotlib import pyplot
 from nicegui import ui
 
 import miners
-from miners import tables
+from miners import statistics, tables
 from miners.budget.plan import Plan, loss_text
 from miners.budget.wish_list import WishList
 from miners.tables.columns import even_cuts
@@ -59,7 +59,10 @@ KINDS = {
     "quantiles": "Quantiles",
     "grouped": "Averages",
     "summary": "Summary",
+    "compare": "Compare groups",
+    "survival": "Survival",
 }
+STUDIES = ("compare", "survival")  # of miners.statistics
 MODELS = {
     "DiffPC45": "Decision tree",
     "Scorecard": "Scorecard",
@@ -299,6 +302,13 @@ class Analyst:
             hint = "30, 45; left empty, as the policy cuts it or evenly"
             cuts = [name for name in cut if name and schema.columns[name].type != "categorical"]
             fields(draft, {f"cut {name}": f"Cut {name} at\n{hint}" for name in cuts}, changed)
+            if draft.get("kind") == "survival":
+                with row():
+                    choice("Event", names, draft, "event", again, clearable=True)
+                    event = draft.get("event")
+                    if event and schema.columns[event].type == "categorical":
+                        ends = [one for one in schema.columns[event].labels_up_to(BINS) if one is not None]
+                        choice("The event is", ends, draft, "observed", changed)
             only = draft.get("where")
             if only and schema.columns[only].type == "categorical":
                 values = [one for one in schema.columns[only].labels_up_to(BINS) if one is not None]
@@ -338,6 +348,14 @@ def _table_asked(draft: Inputs, handle: PrivateQueryable) -> PageQuery:
         asked |= {"rows": _parts(str(column), draft, schema)} | ({"columns": groups} if groups else {})
     elif kind == "grouped":
         asked |= {"by": groups, "statistics": {column: ["mean"]}}
+    elif kind == "compare":
+        if not by:
+            raise QueryError("Choose the groups to compare, in By.")
+        asked |= {"column": column, "by": groups}
+    elif kind == "survival":
+        if not draft.get("event"):
+            raise QueryError("Choose the column of the event; the column above is the time until then.")
+        asked |= {"time": column, "event": draft["event"], "by": groups, "observed": draft.get("observed")}
     elif kind == "summary":
         asked |= {"columns": column or None, "by": groups}
     else:
@@ -346,8 +364,10 @@ def _table_asked(draft: Inputs, handle: PrivateQueryable) -> PageQuery:
     words = ", ".join(f"{name}={value!r}" for name, value in asked.items())
     rows = "h" if not conditions else f"where(h, **{conditions!r})"
     specs = "from pinq import Calendar, Cuts, Values\n" if "(column=" in words else ""
-    lines = f"from miners.tables import {kind}, where\n{specs}table = {kind}({rows}, {words}, reuse=True)"
-    narrowed, function = tables.where(handle, **conditions), getattr(tables, kind)
+    room = statistics if kind in STUDIES else tables
+    imports = f"from {room.__name__} import {kind}\nfrom miners.tables import where\n{specs}"
+    lines = f"{imports}table = {kind}({rows}, {words}, reuse=True)"
+    narrowed, function = tables.where(handle, **conditions), getattr(room, kind)
 
     def ask() -> PageResult:
         made = function(narrowed, **asked, reuse=True)

@@ -214,7 +214,8 @@ def band(cells: Cells, curve: np.ndarray, deviation: np.ndarray) -> tuple[np.nda
     inside = (curve > 1e-9) & (curve < 1 - 1e-9)
     safe = np.where(inside, curve, 0.5)
     way = np.exp(np.minimum(cells.z * deviation / np.abs(safe * np.log(safe)), 100))  # nothing is wider than 0 to 1
-    low, high = np.where(inside, safe**way, curve - cells.z * deviation), np.where(inside, safe ** (1 / way), curve)
+    _, below, above = cells.interval(curve, deviation)
+    low, high = np.where(inside, safe**way, below), np.where(inside, safe ** (1 / way), above)
     return np.clip(low, 0, 1), np.clip(high, 0, 1)
 
 

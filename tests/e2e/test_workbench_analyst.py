@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -137,6 +138,43 @@ def the_lines_that_are_shown_do_the_same(place: Path, server: Server, running: B
         made: dict[str, object] = {"h": h}
         exec(re.sub(r"epsilon='[0-9.]+'", "epsilon='0.01'", lines), made)
         assert len(made["table"]) == 10  # type: ignore[arg-type]
+
+
+def test_groups_are_compared_and_survival_is_drawn(place: Path, server: Server, browser: Browser) -> None:
+    """Forms say what is missing; answers have the test's p-value, and the picture that papers print."""
+    token = place / "studies"
+    token.touch(0o600)
+    token.write_text(token_of(place / "policies" / "people.yaml", "bea", 5))
+    with bench(place, server.url(), "--token-file", token, "--insecure-http") as studies:
+        browser.open(studies.link)
+        browser.sees("Columns of people")
+        browser.push("Tables")
+        browser.choose("Kind", "Compare groups")
+        browser.choose("Column", "age")
+        browser.sees("Choose the groups to compare, in By.")
+        browser.choose("By (optional)", "sex")
+        browser.fill("Epsilon", "1")
+        browser.sees("age by sex")  # its price
+        browser.push("Ask")
+        browser.sees("difference of means", "Welch's t: statistic", "1 of epsilon 5 spent")
+        wrong = look_at(browser, "analyst-groups")
+        browser.choose("Kind", "Survival")
+        browser.sees("Choose the column of the event")
+        browser.choose("Event", "income")
+        browser.sees("one of <=50K, >50K")  # which of them is the event is not clear by itself
+        browser.choose("The event is", ">50K")
+        browser.fill("Epsilon", "2")
+        browser.sees("rows by age and income and sex")
+        browser.push("Ask")
+        browser.sees("survival by age and sex", "log-rank: statistic", "3 of epsilon 5 spent")
+        browser.wait("document.querySelectorAll('img.picture').length === 2")
+        assert browser.js("[...document.images].every((one) => one.complete && one.naturalWidth > 50)")
+        picture = browser.js("document.querySelector('img.picture').src")
+        assert "at risk (noisy)" in base64.b64decode(picture.partition(",")[2]).decode()
+        wrong += look_at(browser, "analyst-survival")
+        browser.push("The same in Python")
+        browser.wait("document.querySelector('pre.line')?.innerText.includes('from miners.statistics import survival')")
+        assert not wrong, "\n".join(wrong)
 
 
 EVIL = """<script>

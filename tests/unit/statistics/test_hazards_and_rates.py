@@ -14,6 +14,7 @@ import pinq
 from benchmarks.accuracy.coverage import cells as cells_of, simulated
 from miners.statistics import hazard_ratio, standardised
 from miners.statistics.cells import Cells
+from miners.statistics.life_tables import band
 from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
 
@@ -178,3 +179,11 @@ def test_a_malformed_request_is_refused_before_any_charge(handle: Any, words: di
     with pytest.raises(QueryError, match=said):
         standardised(handle, "event", "arm", **{"strata": pinq.Cuts("age", (40, 60)), "epsilon": 1, **words})
     assert handle.budget.spent == before
+
+
+def test_a_curve_that_ends_at_0_or_1_is_not_certain() -> None:
+    """The noise may hide the last rows at risk, or the first events: a band has one free side at both ends."""
+    cells = Cells(np.ones(4), np.ones(4), 2.0, Epsilon.of(1), 0.95, "")
+    low, high = band(cells, np.array([1.0, 0.5, 0.0]), np.array([0.1, 0.1, 0.1]))
+    np.testing.assert_allclose([low[0], high[0], low[2], high[2]], [1 - 0.196, 1, 0, 0.196], atol=1e-4)
+    assert 0 < low[1] < 0.5 < high[1] < 1

@@ -1,0 +1,70 @@
+# Against the server of test-server.R. Without noise the numbers are those of base R.
+
+url <- Sys.getenv("PINQ_TEST_URL")
+skip_if(!nzchar(url), "no server is named by PINQ_TEST_URL")
+people <- connect(url, token = Sys.getenv("PINQ_TEST_TOKEN"), verify = Sys.getenv("PINQ_TEST_CA"))
+
+# The public table of the server's test.
+rows <- data.frame(sex = c("Female", "Male"), age = (7 * 0:399) %% 100)
+rows$income <- ifelse(rows$age > 60, ">50K", "<=50K")
+
+test_that("independence is chi-square's", {
+  tested <- independence(people, "sex", "income", epsilon = 40)
+  exact <- suppressWarnings(stats::chisq.test(table(rows$sex, rows$income), correct = FALSE))
+  expect_equal(attr(tested, "statistic"), exact$statistic[[1]], tolerance = 1e-6)
+  expect_equal(attr(tested, "p.value"), exact$p.value, tolerance = 1e-6)
+  expect_equal(names(tested), c("sex", "income", "value", "low", "high"))
+  expect_output(print(tested), "chi-square: statistic")
+  noisy <- independence(people, "sex", "income", epsilon = 0.3) # draws rows and noise
+  expect_true(is.null(attr(noisy, "p.value")) || attr(noisy, "p.value") <= 1)
+})
+
+test_that("an odds ratio has Woolf's interval", {
+  effect <- odds_ratio(people, "income", "sex", observed = ">50K", exposed = "Male", epsilon = 40)
+  counts <- table(rows$income, rows$sex)[c(">50K", "<=50K"), c("Male", "Female")]
+  exact <- log(counts[1, 1] * counts[2, 2] / (counts[1, 2] * counts[2, 1])) + c(0, -1, 1) * qnorm(0.975) * sqrt(sum(1 / counts))
+  expect_equal(log(unlist(effect[1, c("value", "low", "high")], use.names = FALSE)), exact, tolerance = 1e-6)
+  expect_equal(effect$groups, "sex: Male against Female")
+})
+
+test_that("survival is Kaplan and Meier's in intervals of one cell, with Greenwood's errors and a log-rank test", {
+  curves <- survival(people, "age", "income", by = "sex", observed = ">50K", intervals = 100, epsilon = 40)
+  own <- rows[rows$sex == "Male", ]
+  risk <- vapply(0:99, function(age) sum(own$age >= age), 0)
+  events <- vapply(0:99, function(age) sum(own$age == age & own$income == ">50K"), 0)
+  curve <- cumprod(1 - events / pmax(risk, 1))
+  male <- curves[curves$sex == "Male", ]
+  seen <- !is.na(male$value[-1])
+  expect_equal(male$value[-1][seen], curve[seen], tolerance = 1e-6)
+  expect_equal(male$age[2:4], c(0, 1, 2))
+  within <- seen & curve < 1 & curve > 0
+  greenwood <- curve * sqrt(cumsum(events / pmax(risk * (risk - events), 1)))
+  low <- curve^exp(qnorm(0.975) * greenwood / abs(curve * log(curve)))
+  expect_equal(male$low[-1][within], low[within], tolerance = 1e-6)
+  total <- lapply(c("Female", "Male"), function(sex) {
+    one <- rows[rows$sex == sex, ]
+    list(
+      risk = vapply(0:99, function(age) sum(one$age >= age), 0),
+      events = vapply(0:99, function(age) sum(one$age == age & one$income == ">50K"), 0)
+    )
+  })
+  n <- total[[1]]$risk + total[[2]]$risk
+  d <- total[[1]]$events + total[[2]]$events
+  share <- total[[1]]$risk / pmax(n, 1)
+  excess <- sum(total[[1]]$events - d * share)
+  variance <- sum(d * share * (1 - share) * (n - d) / pmax(n - 1, 1))
+  expect_equal(attr(curves, "statistic"), excess^2 / variance, tolerance = 1e-6)
+  grDevices::pdf(NULL)
+  expect_silent(plot(survival(people, "age", "income", by = "sex", observed = ">50K", intervals = 5, epsilon = 5)))
+  grDevices::dev.off()
+})
+
+test_that("what is asked wrongly costs nothing, and what noise hides is missing", {
+  before <- budget(people)$spent
+  expect_error(survival(people, "sex", "income", observed = ">50K", epsilon = 1), class = "QueryError")
+  expect_error(odds_ratio(people, "income", "sex", observed = "rich", exposed = "Male", epsilon = 1), class = "QueryError")
+  expect_error(independence(people, "sex", "sex", epsilon = 1), class = "QueryError")
+  expect_equal(budget(people)$spent, before)
+  expect_warning(hidden <- odds_ratio(people, "income", "sex", observed = ">50K", exposed = "Male", epsilon = 0.01), "no power")
+  expect_true(is.na(hidden$value))
+})
