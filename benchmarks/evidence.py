@@ -102,6 +102,18 @@ CLAIMS = (
         "python -m benchmarks.papers.diprime.choices join",
         r"\| banknote \| DiPriMe \| 4 \| ([.\d]+) (\| [.\d]+)",
     ),
+    Claim(
+        "coverage",
+        "95 % intervals of statistics hold, and tests at .05 reject a true hypothesis, as often as said",
+        "python -m benchmarks.accuracy.coverage --minutes 8",
+        r"(coverage [.\d]+, level [.\d]+)",
+    ),
+    Claim(
+        "studies",
+        "errors at epsilon 1: of a survival curve of 228 rows, of odds ratios over the exact ones; power of chi-square",
+        "python -m benchmarks.accuracy.studies",
+        r"\n\| 1 \| ([.\d-]+)( \| [.\d]+ \| [.\d]+)",
+    ),
     Claim("house", "the size of the code, in statements", "python -m tests.figures", r"\nstatements +([\d,]+)"),
 )
 NOT_YET = {"figure": "not measured by this command yet", "commit": "", "date": "", "minutes": ""}

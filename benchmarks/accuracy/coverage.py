@@ -308,6 +308,10 @@ def main() -> None:
         text = page(figures, f"PINQ_DATA=... python -m benchmarks.accuracy.coverage --minutes {given.minutes:g}")
         path.with_name("README.md").write_text(text, encoding="utf-8")
         print(f"{start + 25} draws of each, {end - time.monotonic():.0f} seconds left", flush=True)
+        if time.monotonic() > end:
+            break
+    told = figures[figures["commit"] == commit][["told", "held", "tests", "rejected"]].sum()
+    print(f"coverage {told['held'] / told['told']:.3f}, level {told['rejected'] / told['tests']:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where epsilon is so large that noise is 0, the statistics are those of scipy, to 1e-6."""
+"""Where epsilon is so large that noise is 0, the statistics are those of scipy, lifelines and statsmodels, to 1e-6.
+
+Tests by lifelines and statsmodels are skipped where these are not installed.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import pinq
 from miners.statistics import (
     Result,
     compare,
+    hazard_ratio,
     independence,
     logistic,
     odds_ratio,
@@ -224,3 +228,96 @@ def test_a_picture_of_survival_falls_within_long_intervals(handle: Any) -> None:
         ends = curves.frame.drop_duplicates("week", keep="last")
         close(np.interp(ends["week"], at, value), ends["value"])
         assert len(np.unique(value)) > 20
+
+
+@pytest.mark.filterwarnings("ignore")  # of pandas, about lifelines
+def test_curves_and_log_rank_of_lifelines(handle: Any, rows: pd.DataFrame) -> None:
+    """Kaplan-Meier with its band, the median and the restricted mean of each arm, and the test of three groups."""
+    lifelines = pytest.importorskip("lifelines")
+    result = survival(handle, "week", "event", "arm", intervals=30, epsilon=10_000, reuse=True)
+    for arm in "ab":
+        own, seen = rows[rows["arm"] == arm], rows["event"][rows["arm"] == arm] == "yes"
+        exact = lifelines.KaplanMeierFitter().fit(own["week"], seen)
+        ours = result.frame[result.frame["arm"] == arm].drop_duplicates("week", keep="last").set_index("week")
+        weeks = [week for week in ours.index if 0 < exact.predict(week) < 1]
+        close(ours["value"][weeks], exact.predict(weeks))
+        band = exact.confidence_interval_.reindex(ours.index, method="ffill").loc[weeks]
+        close(ours[["low", "high"]].loc[weeks], band)
+        assert result.median.set_index("arm")["value"][arm] == exact.median_survival_time_
+        mean = lifelines.utils.restricted_mean_survival_time(exact, t=31)
+        close(result.restricted_mean.set_index("arm")["value"][arm], mean)
+    whole_table = pinq.simulate(SCHEMA, data=rows, epsilon=10**6)
+    of_grades = survival(whole_table, "week", "event", "grade", intervals=30, epsilon=10_000, reuse=True)
+    whole = lifelines.statistics.multivariate_logrank_test(rows["week"], rows["grade"], rows["event"] == "yes")
+    close([of_grades.statistic, of_grades.pvalue, of_grades.df], [whole.test_statistic, whole.p_value, 2])
+
+
+def test_regressions_of_statsmodels(handle: Any, rows: pd.DataFrame) -> None:
+    """Logistic and Poisson regression; hazard ratios as Poisson's of rows by interval, with errors by row."""
+    api = pytest.importorskip("statsmodels.api")
+    words: dict[str, Any] = {"epsilon": 10_000, "reuse": True}
+    parts = [rows["arm"] == "b", rows["grade"] == "II", rows["grade"] == "III"]
+    design = np.stack([np.ones(len(rows)), *parts], axis=1).astype(float)
+    event = (rows["event"] == "yes").to_numpy(dtype=float)
+    models: list[tuple[Any, Any]] = [
+        (logistic(handle, "event", ["arm", "grade"], **words), api.GLM(event, design, api.families.Binomial())),
+        (
+            poisson(handle, "week", ["arm", "grade"], bins=30, **words),
+            api.GLM(rows["week"], design, api.families.Poisson()),
+        ),
+    ]
+    for own, model in models:
+        exact = model.fit(tol=1e-12)
+        close(own.params["coef"], exact.params)
+        close(own.params["std err"], exact.bse)
+        close(own.params["P>|z|"], exact.pvalues)
+        close(own.params[["low", "high"]], exact.conf_int())
+    own = hazard_ratio(handle, "week", "event", "arm", intervals=5, **words)
+    ended, fifth = (rows["week"].to_numpy() - 1) // 6, np.arange(5)
+    spent = 6.0 * (fifth < ended[:, None]) + 3.5 * (fifth == ended[:, None])
+    happened = (fifth == ended[:, None]) * event[:, None]
+    columns = np.concatenate(
+        [np.tile(np.eye(5), (len(rows), 1)), np.repeat(parts[0].to_numpy(dtype=float), 5)[:, None]], axis=1
+    )
+    at_risk = spent.ravel() > 0
+    piecewise = api.GLM(
+        happened.ravel()[at_risk], columns[at_risk], api.families.Poisson(), offset=np.log(spent.ravel()[at_risk])
+    )
+    clusters = {"groups": np.repeat(np.arange(len(rows)), 5)[at_risk], "use_correction": False}
+    exact = piecewise.fit(tol=1e-12, cov_type="cluster", cov_kwds=clusters)
+    close([np.log(own["value"][0]), *np.log(own.interval)], [exact.params[5], *exact.conf_int()[5]])
+
+
+def test_tables_and_means_of_statsmodels(handle: Any, rows: pd.DataFrame) -> None:
+    """Odds ratios, ratios of risks, chi-square, and Welch's F of three groups."""
+    tables, oneway = (pytest.importorskip(f"statsmodels.stats.{room}") for room in ("contingency_tables", "oneway"))
+    words: dict[str, Any] = {"epsilon": 10_000, "reuse": True}
+
+    def counts(of: pd.DataFrame) -> np.ndarray:
+        return np.asarray(pd.crosstab(of["arm"], of["event"]).loc[["b", "a"], ["yes", "no"]], dtype=float)
+
+    exact = tables.Table2x2(counts(rows), shift_zeros=False)
+    own: Result = odds_ratio(handle, "event", "arm", exposed="b", **words)
+    close(
+        [own["value"][0], *own.interval, own.pvalue],
+        [exact.oddsratio, *exact.oddsratio_confint(), exact.oddsratio_pvalue()],
+    )
+    own = rate_ratio(handle, "event", "arm", exposed="b", **words)
+    close(
+        [own["value"][0], *own.interval, own.pvalue],
+        [exact.riskratio, *exact.riskratio_confint(), exact.riskratio_pvalue()],
+    )
+    strata = tables.StratifiedTable([counts(own) for _, own in rows.groupby("grade")])
+    close(odds_ratio(handle, "event", "arm", "grade", exposed="b", **words)["value"], [strata.oddsratio_pooled])
+    close(rate_ratio(handle, "event", "arm", "grade", exposed="b", **words)["value"], [strata.riskratio_pooled])
+    own, whole = (
+        independence(handle, "arm", "grade", **words),
+        tables.Table(pd.crosstab(rows["arm"], rows["grade"]), shift_zeros=False),
+    )
+    close(
+        [own.statistic, own.pvalue],
+        [whole.test_nominal_association().statistic, whole.test_nominal_association().pvalue],
+    )
+    simulated = pinq.simulate(SCHEMA, data=rows, epsilon=10**6)
+    own, welch = compare(simulated, "week", "grade", bins=30, **words), oneway.anova_oneway(rows["week"], rows["grade"])
+    close([own.statistic, own.pvalue], [welch.statistic, welch.pvalue])
