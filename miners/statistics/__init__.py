@@ -6,11 +6,10 @@ contain the noise. Read ``cells.py`` first: a statistic is a function of counts,
 follow from its gradient.
 """
 
-from miners.statistics.association import independence
 from miners.statistics.cells import Result
 from miners.statistics.clusters import kmeans
+from miners.statistics.comparisons import compare, independence
 from miners.statistics.effects import odds_ratio, rate_ratio, risk_difference, standardised
-from miners.statistics.groups import compare
 from miners.statistics.life_tables import survival
 from miners.statistics.models import hazard_ratio, logistic, poisson
 
