@@ -8,13 +8,13 @@ import os
 
 import numpy as np
 
-from pinq.engine.sources import state_folder
 from pinq.errors import QueryError, SessionError, TooManyRequests
 from pinq.language.parts import Block, Part, PartSet
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import Charged, LoggedQuery
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import Earlier
+from pinq.policy.files import state_folder
 from pinq.public.bits import SYSTEM
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema

@@ -38,7 +38,16 @@ from typing import Any
 
 import duckdb
 
-from pinq.engine.derived import column_of, folded, nodes, parse_tree, row_wise, unplaced
+from pinq.engine.derived import (
+    check_formulas,
+    column_of,
+    folded,
+    nodes,
+    parse_tree,
+    row_wise,
+    unplaced,
+    with_lookups,
+)
 from pinq.engine.sources import declared_columns, quoted
 from pinq.errors import PolicyError
 from pinq.policy.policy import Joined, Policy, SelectedRows
@@ -77,6 +86,19 @@ class _Relation:
 
 
 _Scope = dict[str, _Relation]
+
+
+def completed(policy: Policy) -> Policy:
+    """Checks the formulas of a policy, and reads its lookup tables and its SELECTs.
+
+    Raises:
+        PolicyError: One of them is wrong.
+    """
+    for table in policy.each:
+        check_formulas(table)
+    tables = {name: checked_join(with_lookups(table), policy.tables) for name, table in policy.tables.items()}
+    own = checked_join(with_lookups(policy), policy.tables)
+    return own.model_copy(update={"tables": tables}) if tables else own
 
 
 def checked_join(policy: Policy, tables: Mapping[str, Policy]) -> Policy:

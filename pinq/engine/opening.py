@@ -43,19 +43,10 @@ from pinq.engine.codes import (
     write_codes,
 )
 from pinq.engine.encoding import Encoder, EncodingReport, Losses, candidate_columns
-from pinq.engine.sources import (
-    OpenSource,
-    Piece,
-    facts_with_log,
-    is_large,
-    opened,
-    require_share,
-    source_files,
-    source_path,
-    state_folder,
-)
+from pinq.engine.sources import OpenSource, Piece, is_large, opened, require_share
 from pinq.engine.spark import SparkEngine, open_spark, spark_frame
 from pinq.errors import PinqError, PolicyError
+from pinq.policy.files import facts_with_log, source_files, source_path, state_folder
 from pinq.policy.policy import Policy
 
 try:

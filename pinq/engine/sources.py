@@ -44,146 +44,10 @@ from pinq.engine.frames import frame_table, texts_of
 from pinq.engine.numbers import define_readings
 from pinq.engine.records import JsonLines, StatisticalFiles
 from pinq.errors import PolicyError
-from pinq.policy.dialect import Dialect, is_json_lines, is_statistical, is_text, is_workbook
+from pinq.policy.dialect import Dialect, is_json_lines, is_statistical, is_workbook
+from pinq.policy.files import missing_path, read_by, source_dialect, source_files, source_path
 from pinq.policy.policy import AdbcRows, Joined, Policy
 from pinq.public.checks import closest
-
-FileFacts = tuple[str | int, ...]
-"""A file's path, and what changes with its content; the path alone where there is no file."""
-
-_OWN = re.compile(r"\.(ledger(-wal|-shm|\.head)?|claim)$")
-
-
-def source_path(policy: Policy) -> Path | None:
-    """Returns where the source is, links resolved; of a list, where its first entry is.
-
-    Of a pattern the folder is resolved. None for data that the caller passes, or that Spark has.
-    """
-    return next(iter(_paths(policy)), None)
-
-
-def source_files(policy: Policy) -> list[Path]:
-    """Returns the real files of the source, each once.
-
-    They are what its patterns match and its folders hold (ledgers and claims never), and each
-    other path that it names, there or not. In a folder, what begins with ``.`` or ``_`` is left out.
-
-    Raises:
-        PolicyError: A folder holds a file that is no table, or cannot be listed.
-    """
-    try:
-        return sorted({file for own in _read_by(policy) for path in _paths(own) for file in _files_of(path, own)})
-    except OSError as error:
-        why = error.strerror or "the disk failed"
-        raise PolicyError(f"The files of {policy.dataset!r} cannot be listed: {why}.") from None
-
-
-def missing_path(policy: Policy) -> Path | None:
-    """Returns the first path of the source without a file; None if every path has one."""
-    for own in _read_by(policy):
-        for path in _paths(own):
-            files = list(_files_of(path, own))
-            if not files or not all(file.exists() for file in files):
-                return path
-    return None
-
-
-def source_facts(policy: Policy) -> tuple[FileFacts, ...]:
-    """Returns what changes with the content of the source's files, and reads none of them."""
-    return tuple(fact for file in source_files(policy) for fact in facts_with_log(file))
-
-
-def facts_with_log(file: Path) -> tuple[FileFacts, FileFacts]:
-    """Returns the facts of a file and of its write-ahead log, which a database may have."""
-    return file_facts(file), file_facts(file.with_name(file.name + ".wal"))
-
-
-def file_facts(file: Path) -> FileFacts:
-    """Returns a file's path, and what changes with its content."""
-    try:
-        facts = file.stat()
-    except OSError:
-        return (str(file),)
-    return (str(file), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
-
-
-def source_dialect(policy: Policy) -> Dialect | None:
-    """Returns how the source is written, where it is read as text: delimited text, or sheets of workbooks.
-
-    It is where its files' names say so, or the policy.
-
-    Raises:
-        PolicyError: Some of them are, others are not.
-    """
-    if policy.csv is not None or not policy.named_paths:
-        return policy.csv
-    files = source_files(policy)
-    text = [is_text(file.name) for file in files]
-    if any(text) and not all(text):
-        lines, table = files[text.index(True)], files[text.index(False)]
-        raise PolicyError(
-            f"The files of {policy.dataset!r} are of two kinds, such as {lines.name} and {table.name}; "
-            "name files of one kind."
-        )
-    return Dialect() if any(text) else None
-
-
-def _spelling(policy: Policy) -> Dialect | None:
-    """The dialect of the source, or of a table of text that it joins."""
-    return next(filter(None, map(source_dialect, _read_by(policy))), None)
-
-
-def state_folder() -> Path:
-    """Returns the provider's folder for files that belong to no single source."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "pinq"
-
-
-def _read_by(policy: Policy) -> Iterable[Policy]:
-    """The tables whose files are read for one: itself, or those that it joins."""
-    return (policy,) if policy.joined is None else policy.joined.tables.values()
-
-
-def _paths(policy: Policy) -> list[Path]:
-    """The paths that the source names, links resolved."""
-    if policy.database is not None:
-        return [Path(os.path.realpath(policy.folder / policy.database.database))]
-    return [_resolved(policy.folder / path) for path in policy.named_paths]
-
-
-def _resolved(path: Path) -> Path:
-    if _is_pattern(path):
-        return Path(os.path.realpath(path.parent)) / path.name
-    return Path(os.path.realpath(path))
-
-
-def _files_of(path: Path, policy: Policy) -> Iterator[Path]:
-    """Yields the real files at one path, some of them twice where links lead to them."""
-    if policy.database is not None:
-        yield path
-    elif _is_pattern(path):
-        yield from (Path(os.path.realpath(file)) for file in path.parent.glob(path.name) if _is_data(file))
-    elif path.is_dir():
-        for file in path.rglob("*"):
-            if not _is_data(file) or any(part.startswith((".", "_")) for part in file.relative_to(path).parts):
-                continue
-            if policy.csv is None and not is_text(file.name) and not file.name.lower().endswith(".parquet"):
-                raise PolicyError(
-                    f"The folder of {policy.dataset!r} holds {file.name}, which is named neither .parquet nor .csv "
-                    "nor .tsv nor as a workbook. "
-                    "Keep other files elsewhere, or name the table's files by a pattern."
-                )
-            yield Path(os.path.realpath(file))
-    else:
-        yield path
-
-
-def _is_data(file: Path) -> bool:
-    return file.is_file() and not _OWN.search(file.name)
-
-
-def _is_pattern(path: Path) -> bool:
-    return any(sign in path.name for sign in "*?[")
-
 
 # What is larger gets threads, and perhaps disk, in a database of its own.
 SMALL_BYTES, SMALL_ROWS = 2**22, 2**16
@@ -428,6 +292,11 @@ def _is_small(policy: Policy, data: object, files: Sequence[Path]) -> bool:
         return not sets and is_table(data) and len(data) <= SMALL_ROWS  # type: ignore[arg-type]  # a table has rows
     # A few thousand bytes of Parquet may hold millions of rows.
     return policy.served_by is None and source_dialect(policy) is not None and _bytes(files) <= SMALL_BYTES
+
+
+def _spelling(policy: Policy) -> Dialect | None:
+    """The dialect of the source, or of a table of text that it joins."""
+    return next(filter(None, map(source_dialect, read_by(policy))), None)
 
 
 def is_large(files: Sequence[Path]) -> bool:

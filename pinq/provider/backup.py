@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from pinq.engine.sources import state_folder
 from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import Head, copy, set_aside
 from pinq.ledger.state import Account
+from pinq.policy.files import state_folder
 from pinq.policy.policy import Policy
 from pinq.provider.claim import ledger_url
 from pinq.provider.opening import read_ledger

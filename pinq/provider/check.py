@@ -21,12 +21,13 @@ from pinq.engine import ArrayEngine, EncodingReport, RawTable, SparkEngine, grou
 from pinq.engine.encoding import Encoder, bars_of
 from pinq.engine.formats import as_options, date_forms, likely_spelling
 from pinq.engine.numbers import define_readings
-from pinq.engine.sources import declared_columns, quoted, small_database, source_dialect, source_facts
+from pinq.engine.sources import declared_columns, quoted, small_database
 from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.database import NoLedger
 from pinq.ledger.events import PolicyDeclared
 from pinq.ledger.ledger import Ledger
 from pinq.policy.dialect import Dialect
+from pinq.policy.files import source_dialect, source_facts
 from pinq.policy.policy import Policy
 from pinq.provider.exposure import SourceFinding, exposure
 from pinq.provider.opening import guarding_ledger

@@ -14,8 +14,8 @@ import os
 import re
 from pathlib import Path
 
-from pinq.engine.sources import source_files, source_path, state_folder
 from pinq.errors import PolicyError
+from pinq.policy.files import source_files, source_path, state_folder
 from pinq.policy.policy import Policy
 
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 
 from pinq.analyst.tokens import digest, new_token, person_digest
-from pinq.engine import require_readable
-from pinq.engine.sources import missing_path
 from pinq.errors import PolicyError, QueryError
 from pinq.ledger.composition import COUNTED
 from pinq.ledger.events import FREE, VERBS, Retired, Signature, Terms, here, now
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.state import Account
+from pinq.policy.files import missing_path, source_dialect
 from pinq.policy.policy import Policy
 from pinq.provider.opening import guarding_ledger, open_ledger, read_ledger, require_name
 from pinq.provider.policy_file import load_policy
@@ -389,7 +388,10 @@ def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = 
                     f"There is no source {path}. Correct `source:` of {table.name!r}; relative paths start at the "
                     f"policy file."
                 )
-            require_readable(table)
+            if source_dialect(table) is not None:
+                from pinq.engine.sources import require_readable
+
+                require_readable(table)
     if declared_by is None:
         ledger = guarding_ledger(policy)
     else:

@@ -7,11 +7,8 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pinq.curator.meter import Meter
-from pinq.curator.monitor import Curator
-from pinq.curator.price import MAX_WORK
-from pinq.engine import Engine
 from pinq.errors import LedgerError, QueryError
 from pinq.ledger.database import NoLedger
 from pinq.ledger.events import Signature, here
@@ -20,6 +17,11 @@ from pinq.policy.policy import Policy
 from pinq.provider.claim import claims, ledger_url, masked, require_one_person
 from pinq.public.checks import first_of
 from pinq.public.epsilon import Epsilon
+
+if TYPE_CHECKING:
+    from pinq.curator.meter import Meter
+    from pinq.curator.monitor import Curator
+    from pinq.engine import Engine
 
 LEDGER_RETRIES, RETRY_SECONDS = 10, 0.1  # for a ledger that another process is just making
 MAX_NAME = 128  # characters of an analyst's name
@@ -54,6 +56,9 @@ def curator_of(
         closed: The numbers of the closed cohorts' versions, by the keys of their parts.
         meter: The counter of analysts' work; None for a new one.
     """
+    from pinq.curator.monitor import Curator
+    from pinq.curator.price import MAX_WORK
+
     return Curator(
         policy.schema_,
         ledger,

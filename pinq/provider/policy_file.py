@@ -11,12 +11,10 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from pinq.engine.derived import check_formulas, with_lookups
-from pinq.engine.joins import checked_join
 from pinq.errors import PolicyError, QueryError
 from pinq.language.parts import closed_parts
 from pinq.policy.plain_yaml import read_yaml
-from pinq.policy.policy import Policy
+from pinq.policy.policy import Policy, SelectedRows
 from pinq.public.checks import first_of
 
 
@@ -33,16 +31,23 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
         'adult'
     """
     policy = path if isinstance(path, Policy) else _read(path)
+    if any(map(_needs_engine, policy.each)):
+        from pinq.engine.joins import completed  # most policies need no DuckDB to be read
+
+        policy = completed(policy)
     for table in policy.each:
-        check_formulas(table)
         try:
             if table.cohorts is not None:
                 closed_parts(table.cohorts, table.schema_)
         except QueryError as error:
             raise PolicyError(f"The cohorts of {table.name!r}: {error}") from None
-    tables = {name: checked_join(with_lookups(table), policy.tables) for name, table in policy.tables.items()}
-    own = checked_join(with_lookups(policy), policy.tables)
-    return own.model_copy(update={"tables": tables}) if tables else own
+    return policy
+
+
+def _needs_engine(table: Policy) -> bool:
+    """Whether a formula, a lookup table or a SELECT is to be read."""
+    computed = any(column.formula is not None or column.lookup is not None for column in table.columns.values())
+    return computed or isinstance(table.source, SelectedRows)
 
 
 def _read(path: str | os.PathLike[str]) -> Policy:

@@ -24,9 +24,10 @@ from pydantic import TypeAdapter, ValidationError
 from pinq.engine import ColumnProfile, Lines, count_rows, date_range, profile, read_columns, times_of_day
 from pinq.engine.formats import FormatDoubt, HeaderFault, as_options, date_forms, together
 from pinq.engine.looks import SHOWN, looks_like, missing_codes, missing_words, some_texts
-from pinq.engine.sources import is_sqlite, quoted, require_columns, source_dialect, source_path
+from pinq.engine.sources import is_sqlite, quoted, require_columns
 from pinq.errors import InternalError, PolicyError, printable
 from pinq.policy.dialect import Dialect, is_text
+from pinq.policy.files import source_dialect, source_path
 from pinq.policy.plain_yaml import plain_number, read_yaml, write_yaml
 from pinq.policy.policy import Policy
 from pinq.provider.persons import (

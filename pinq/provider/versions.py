@@ -29,11 +29,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pinq.engine import ArrayEngine, SparkEngine, open_engine
-from pinq.engine.sources import FileFacts, source_facts
 from pinq.errors import PolicyError, QueryError
 from pinq.language.parts import Part, closed_parts
 from pinq.ledger.events import Begun, Signature, here
 from pinq.ledger.ledger import Ledger
+from pinq.policy.files import FileFacts, source_facts
 from pinq.policy.policy import Policy
 from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy

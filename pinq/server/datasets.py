@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from pinq.curator.meter import Meter, WorkMeter
 from pinq.curator.monitor import Curator
 from pinq.engine import Engine, open_engine
-from pinq.engine.sources import FileFacts, source_facts
 from pinq.errors import LedgerError, PinqError, PolicyError
 from pinq.ledger.database import url_of
 from pinq.ledger.ledger import Ledger
+from pinq.policy.files import FileFacts, source_facts
 from pinq.policy.policy import Policy
 from pinq.provider.backup import heads_folder
 from pinq.provider.claim import ledger_url

@@ -34,9 +34,9 @@ from typing import Any
 
 from pinq.curator.deadline import Deadline, Stopped, TooHeavy
 from pinq.curator.meter import Meter
-from pinq.engine.sources import FileFacts
 from pinq.errors import PinqError, PolicyError, Unavailable
 from pinq.language.wire import Failure
+from pinq.policy.files import FileFacts
 from pinq.policy.policy import Policy
 from pinq.server.datasets import Dataset, Datasets, T
 from pinq.server.limits import Settings

@@ -25,9 +25,9 @@ from miners import FitWarning
 from pinq import errors
 from pinq.analyst.lessons import LESSONS
 from pinq.cli.main import app
-from pinq.engine.sources import source_path
 from pinq.language.wire import STATUSES
 from pinq.policy.dialect import Dialect
+from pinq.policy.files import source_path
 from pinq.policy.policy import DatabaseTable, Policy
 from pinq.provider.opening import open_ledger
 from pinq.provider.testing import first_difference

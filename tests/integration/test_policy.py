@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pinq.engine.sources import source_path
 from pinq.errors import PolicyError
+from pinq.policy.files import source_path
 from pinq.policy.plain_yaml import read_yaml, write_yaml
 from pinq.policy.policy import Policy
 from pinq.provider.policy_file import load_policy

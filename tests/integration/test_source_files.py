@@ -16,8 +16,8 @@ import pytest
 
 from pinq.engine import open_engine
 from pinq.engine.encoding import Encoder
-from pinq.engine.sources import source_files, source_path
 from pinq.errors import PolicyError
+from pinq.policy.files import source_files, source_path
 from pinq.policy.policy import Policy
 from pinq.provider.claim import ledger_url
 from pinq.provider.policy_file import load_policy

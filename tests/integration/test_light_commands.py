@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A command that needs no engine loads none, so that it starts at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+COMMANDS = (
+    "--help",
+    "grant p.yaml ana --epsilon 1",
+    "show p.yaml",
+    "token p.yaml ana",
+    "extend p.yaml ana --epsilon 2",
+    "terms p.yaml ana --max-epsilon .5",
+    "audit p.yaml",
+    "revoke p.yaml ana",
+)
+HEAVY = ("duckdb", "pyarrow", "pandas", "scipy", "matplotlib", "pinq.engine", "pinq.curator", "miners")
+SCRIPT = f"""
+import sys
+from pinq.cli.main import app
+for command in {COMMANDS!r}:
+    try:
+        app(command.split(), standalone_mode=True)
+    except SystemExit as ended:
+        loaded = [name for name in {HEAVY!r} if name in sys.modules]
+        assert ended.code == 0 and not loaded, (command, ended.code, loaded)
+print("all done")
+"""
+
+
+def test_grants_and_audits_load_no_engine(tmp_path: Path) -> None:
+    """Each of them in turn, in one fresh process, over a Parquet file; lines of text are tried at a first grant."""
+    pd.DataFrame({"a": ["x", "y"]}).to_parquet(tmp_path / "t.parquet")
+    (tmp_path / "p.yaml").write_text(
+        "dataset: d\ncap: 10\nmax_rows: 100\nsource: t.parquet\ncolumns:\n  a: {type: categorical, values: [x, y]}\n"
+    )
+    environment = os.environ | {"XDG_STATE_HOME": str(tmp_path / "state")}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.endswith("all done\n"), done.stderr
