@@ -10,8 +10,8 @@ it makes every rule look a little worse than it is.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-import pinq
-from benchmarks.accuracy.measures import figures
 from benchmarks.accuracy.problems import Problem
-from benchmarks.accuracy.trees import UNLIMITED_EPSILON
 from benchmarks.accuracy.which import EPSILONS, ProblemStudy
 from benchmarks.harness.command import Study, run_study
 from benchmarks.harness.tables import markdown, means, replace_section
@@ -74,22 +71,10 @@ class DefaultsStudy(ProblemStudy):
         """The miners."""
         return MEANS if self.problem.is_numeric else CLASSES
 
-    def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
-        """Returns the figures of some miners on one split, each with noise of its own seed."""
-        schema, target, frame = self.problem.load()
-        tested = self.problem.tested(run)
-        train, test = frame[~tested][list(schema.columns)], frame[tested]
+    def noise(self, of: str) -> AbstractContextManager[object]:
+        """The noise of one measurement, by its name."""
         take_over()
-        found = {}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tables that are too small for epsilon are tried on purpose
-            for name in learners:
-                with (
-                    COINS.apart(f"{self.key} {x} {run} {name}"),
-                    pinq.simulate(schema, data=train, epsilon=UNLIMITED_EPSILON) as handle,
-                ):
-                    found[name] = figures(self.learners[name](epsilon=x).fit(handle, target), test, target)
-        return found
+        return COINS.apart(of)
 
 
 EXPERIMENTS = tuple(DefaultsStudy(Problem(name), runs=3 if name in LARGE else 6) for name in TABLES)

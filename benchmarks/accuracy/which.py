@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,14 +93,22 @@ class ProblemStudy(Experiment):
         return MEANS if self.problem.is_numeric else CLASSES
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
-        """Returns the figures of some miners on one split."""
+        """Returns the figures of some miners on one split, each with noise of its own."""
         schema, target, frame = self.problem.load()
         tested = self.problem.tested(run)
         train, test = frame[~tested][list(schema.columns)], frame[tested]
-        with warnings.catch_warnings(), pinq.simulate(schema, data=train, epsilon=UNLIMITED_EPSILON) as handle:
+        found = {}
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # tables that are too small for epsilon are tried on purpose
-            fitted = {name: self.learners[name](epsilon=x).fit(handle, target) for name in learners}
-            return {name: figures(miner, test, target) for name, miner in fitted.items()}
+            for name in learners:
+                simulated = pinq.simulate(schema, data=train, epsilon=UNLIMITED_EPSILON)
+                with self.noise(f"{self.key} {x} {run} {name}"), simulated as handle:
+                    found[name] = figures(self.learners[name](epsilon=x).fit(handle, target), test, target)
+        return found
+
+    def noise(self, of: str) -> AbstractContextManager[object]:
+        """The noise of one measurement: new each time."""
+        return nullcontext()
 
 
 EXPERIMENTS = tuple(
