@@ -187,6 +187,60 @@ def beside_a_miner(name: str, epsilon: float, run: int) -> dict[str, object]:
     return {**line, type(miner).__name__: (miner.predict(test) == test[target]).mean()}
 
 
+def of_numbers(name: str, epsilon: float, run: int) -> dict[str, object]:
+    """How far synthetic rows are from the rows on cells of exact deciles, and in means and deviations of numbers."""
+    schema, _, frame = data_set(name)
+    private = frame[list(schema.columns)]
+    with pinq.simulate(schema, data=private, epsilon=epsilon) as handle:
+        made = Synthesizer(epsilon=epsilon, random_state=run).fit(handle).sample(len(private), random_state=run)
+    numbers = list(schema.numeric_columns)
+    real, own = (rows[numbers].apply(plain_numbers) for rows in (private, made))
+    tenths = [*real.quantile(np.linspace(0.1, 0.9, 9)).items()]
+    cells = [
+        {
+            **{
+                column: np.where(rows[column].isna(), 10, np.searchsorted(cuts, rows[column]))
+                for column, cuts in tenths
+            },
+            **{column: whole[column].astype(str).to_numpy() for column in schema.columns if column not in numbers},
+        }
+        for rows, whole in ((real, private), (own, made))
+    ]
+    apart = [
+        pd.crosstab(cells[0][one], cells[0][two], normalize=True)
+        .sub(pd.crosstab(cells[1][one], cells[1][two], normalize=True), fill_value=0)
+        .fillna(0)
+        .abs()
+        .to_numpy()
+        .sum()
+        / 2
+        for one, two in itertools.combinations(schema.columns, 2)
+    ]
+    off, ratio = ((own.mean() - real.mean()) / real.std()).abs(), own.std() / real.std()
+    beyond = ((own < real.min()) | (own > real.max())).mean().mean()
+    line = {
+        "table": name,
+        "epsilon": epsilon,
+        "run": run,
+        "deciles, two-way": np.mean(apart),
+        "mean off, sd": off.mean(),
+    }
+    return {
+        **line,
+        "worst": off.max(),
+        "least sd ratio": ratio.min(),
+        "largest": ratio.max(),
+        "beyond all rows": beyond,
+    }
+
+
+def plain_numbers(column: pd.Series) -> pd.Series:
+    """Numbers of a numeric column, or days of dates."""
+    if column.dtype == object or str(column.dtype).startswith("datetime"):
+        return (pd.to_datetime(column) - pd.Timestamp(0)) / pd.Timedelta(days=1)
+    return column.astype(float)
+
+
 def main() -> None:
     """Measures, prints and writes."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -194,14 +248,21 @@ def main() -> None:
     parser.add_argument("--history", action="store_true", help="print what answers in the log save, and nothing else")
     parser.add_argument("--coverage", nargs="+", metavar="TABLE", help="print how often intervals and bounds hold")
     parser.add_argument("--miners", nargs="+", metavar="TABLE", help="print models of such rows beside miners")
+    parser.add_argument("--numbers", nargs="+", metavar="TABLE", help="print how deciles and means are kept")
     asked = parser.parse_args()
-    for measure, file, tables in ((covered, "coverage", asked.coverage), (beside_a_miner, "miners", asked.miners)):
+    others = (
+        (covered, "coverage", asked.coverage, (1.0,)),
+        (beside_a_miner, "miners", asked.miners, (1.0,)),
+        (of_numbers, "numbers", asked.numbers, (1.0, 4.0)),
+    )
+    for measure, file, tables, epsilons in others:
         for name in tables or ():
-            measures = pd.DataFrame([measure(name, 1.0, run) for run in range(asked.runs)])
+            asked_for = itertools.product(epsilons, range(asked.runs))
+            measures = pd.DataFrame([measure(name, epsilon, run) for epsilon, run in asked_for])
             RESULTS.mkdir(parents=True, exist_ok=True)
             measures.to_csv(RESULTS / f"{file}-{name}.csv", index=False)
             print(measures.drop(columns="run").groupby(["table", "epsilon"]).mean().round(3).to_string(), flush=True)
-    if asked.coverage or asked.miners:
+    if asked.coverage or asked.miners or asked.numbers:
         return
     if asked.history:
         gains = pd.DataFrame(with_history(Adult(), asked.runs))
