@@ -174,6 +174,10 @@ class TextFiles(ABC):
             PolicyError: The operating system cannot read a file, or it cannot be unpacked.
         """
 
+    def known(self, columns: Sequence[str]) -> Sequence[str]:
+        """The columns that can be read where these are asked for: those of the header."""
+        return self.names
+
     @abstractmethod
     def _header(self, file: Path) -> tuple[str, ...]:
         """The names in a file's header."""

@@ -31,8 +31,10 @@ from typing import Any
 import pyarrow as pa
 
 from pinq.engine.delimited import GLANCE_LINES, MAX_LINE, Lines, TextFiles, blocks, line_of, opened
+from pinq.engine.formats import column_fault
 from pinq.engine.frames import texts_of
 from pinq.errors import PolicyError
+from pinq.policy.dialect import Dialect
 from pinq.public.dates import DAY, microseconds_of, write_moment
 from pinq.public.plugins import optional
 
@@ -46,9 +48,29 @@ class Records(TextFiles):
     def _glances(self) -> dict[str, list[list[str]]]:
         return {"": []}
 
+    def looks_like(self) -> str:
+        return ""
+
 
 class JsonLines(Records):
     """Files with one JSON object in each line."""
+
+    def __init__(self, files: Sequence[Path], dialect: Dialect) -> None:
+        self._files, self._dialect = tuple(files), dialect  # nothing is read before a proposal asks for names
+
+    def known(self, columns: Sequence[str]) -> Sequence[str]:
+        """All: no row decides whether a column is there, for a row without its field lacks a value."""
+        return columns
+
+    @property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The fields of at least half of the first lines. Raises ``PolicyError`` where they can name no columns."""
+        names = self._header(self._files[0])
+        if fault := column_fault(names):
+            raise PolicyError(
+                f"The fields of the first lines of {self._files[0]} can name no columns: the list {fault}."
+            )
+        return names
 
     def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
         for file in self._files if files is None else files:
@@ -57,8 +79,6 @@ class JsonLines(Records):
                 yield pa.table({name: pa.array(own, pa.string()) for name, own in zip(columns, texts, strict=True)})
 
     def _header(self, file: Path) -> tuple[str, ...]:
-        if self.names:  # a later file may lack a field in its first lines
-            return self.names
         rows = next(self._rows(file, Lines()), [])[:GLANCE_LINES]
         counts = Counter(name for row in rows for name in row)
         return tuple(name for name, count in counts.items() if 2 * count >= len(rows))

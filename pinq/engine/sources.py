@@ -199,7 +199,7 @@ def require_readable(policy: Policy) -> None:
     if dialect is not None:
         files, columns, lines = wanted_files(policy, source_files(policy)), declared_columns(policy), Lines()
         text = _texts(policy, files, dialect)
-        require_columns(columns, text.names, text.looks_like())
+        require_columns(columns, text.known(columns), text.looks_like())
         for _ in text.read(columns, lines):
             pass
         require_share(policy, lines)
@@ -422,7 +422,7 @@ def _attach_joined(connection: duckdb.DuckDBPyConnection, policy: Policy, joined
         columns, unit, lines = joined.columns[name], declared_columns(table)[-1], Lines()
         if dialect is not None:
             text = _texts(table, wanted_files(table, source_files(table)), dialect)
-            require_columns(columns, text.names, text.looks_like())
+            require_columns(columns, text.known(columns), text.looks_like())
             source = _attach_lines(connection, text, lines, f"{name}_lines", columns)
             require_share(table, lines)
         elif table.named_paths and len(list(_alike(connection, wanted_files(table, source_files(table))))) > 1:
@@ -666,7 +666,7 @@ class OpenSource:
             wanted_files(policy, files)
         if dialect is not None:
             self._text = _texts(policy, files, dialect)
-            require_columns(self._columns, self._text.names, self._text.looks_like())
+            require_columns(self._columns, self._text.known(self._columns), self._text.looks_like())
 
     def pieces(self, files: Sequence[Path]) -> Iterator[Piece]:
         """Yields the rows of some files of the source, or the rows that the caller passed.

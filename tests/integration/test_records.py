@@ -72,6 +72,17 @@ def test_each_line_of_json_is_read_alone(end: str, tmp_path: Path) -> None:
     assert len({row[0] for row in alone} & {34, 35, 99, 100}) == 4
 
 
+@pytest.mark.parametrize("lines", [[], ['{"x": 1}'] * 60, ['{"age": 1, "Age": 2, "": 3}'] * 60, ["[]"] * 60])
+def test_no_row_decides_whether_a_file_opens(lines: list[str], tmp_path: Path) -> None:
+    """Whatever the first lines are, the declared columns are read of the others."""
+    (tmp_path / "t.jsonl").write_text("\n".join([*lines, FIRST]))
+    nobody = json.loads(lines[0]) if lines else []
+    assert len(rows_of(policy_of("t.jsonl", tmp_path))) == 1 + len(lines) * isinstance(nobody, dict)
+    if '{"age": 1, "Age": 2, "": 3}' in lines:
+        with pytest.raises(PolicyError, match="can name no columns"):
+            look(tmp_path / "t.jsonl", fewest=5)
+
+
 def test_no_row_makes_a_column_and_a_lost_line_is_named(tmp_path: Path) -> None:
     """A field of one person's line is no public name; lines that are no objects stop the proposal, with their place."""
     lines = [json.dumps({"n": number % 7, "s": "fm"[number % 2]}) for number in range(60)]
