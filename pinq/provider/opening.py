@@ -95,7 +95,11 @@ def open_ledger(
     """
     policy.require_reviewed()
     ledger = guarding_ledger(policy, create=create and provider, heads=heads)
-    declare(policy, ledger, may_raise=provider, by=by)
+    try:
+        declare(policy, ledger, may_raise=provider, by=by)
+    except BaseException:
+        ledger.close()
+        raise
     return ledger
 
 

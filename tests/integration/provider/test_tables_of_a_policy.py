@@ -115,6 +115,8 @@ def test_noise_is_scaled_by_the_rows_that_each_table_keeps_of_a_person(clinic: P
     assert [handle.dataset for handle in handles] == ["clinic.patients", "clinic.visits"]
     with pytest.warns(UserWarning, match="would count twice, and pay twice"):
         Federation({"a": handles[0], "b": handles[1]})
+    for handle in handles:
+        handle.close()
 
 
 def test_one_cap_holds_over_all_tables_and_analysts(clinic: Path) -> None:
