@@ -36,7 +36,7 @@ class Series(NamedTuple):
 
 
 def write(figures: Sequence[Figure], cells: pd.DataFrame, folder: Path) -> list[str]:
-    """Writes all figures that were measured or are in the folder; returns the names of the files."""
+    """Writes tables of all figures that ran or are in the folder, draws those that ran; returns the files' names."""
     folder.mkdir(parents=True, exist_ok=True)
     by_key = {figure.key: figure for figure in figures}
     tables = {}
@@ -50,11 +50,14 @@ def write(figures: Sequence[Figure], cells: pd.DataFrame, folder: Path) -> list[
             tables[figure.key] = table
             table.to_csv(path, index=False, float_format="%.5g")
     files = [*filter(None, files), *(f"{key}.csv" for key in tables)]
+    ran = set(cells["figure"])
     for key, table in tables.items():
-        if key.startswith("fig1"):
+        data = by_key[key].data
+        if key.startswith("fig1") and key in ran:
             files.append(_picture(folder / f"{key}.png", by_key[key], [Series("", 1.0, table)]))
-        if key.startswith("fig2"):
+        if key.startswith("fig2") and {key, f"exact-{data}"} & ran:
             files.append(_figure2(folder / f"{key}.png", by_key[key], tables))
+        if key.startswith("fig2") and any(own == key or own.startswith(f"fig3-{data}-") for own in ran):
             files += _figure3(folder, by_key, tables, by_key[key])
     return files
 
