@@ -9,11 +9,12 @@ import hashlib
 import json
 import sqlite3
 import sys
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-COLUMNS = ("seq", "at", "kind", "analyst", "request", "body", "hash")
+COLUMNS = "seq, at, kind, analyst, request, body, hash"
 TERMS = "max_epsilon_per_query columns verbs queries_per_minute work_per_minute stored_bytes tables"
 QUESTION = "verb session about question classes act run stored"
 FIELDS = {  # by kind: fields that it has / fields that it may have
@@ -100,8 +101,7 @@ class Log:  # the meaning of the events so far
         need(not grant["expires"] or moment < datetime.fromisoformat(grant["expires"]), "a charge after the grant")
         need(verb in ("", *grant.get("verbs", [verb])), "a verb that the grant forbids")
         need(type(epsilon) is int and 0 <= epsilon <= grant.get("max_epsilon_per_query", epsilon), "no such epsilon")
-        need(version in self.places, "a version that has not begun")
-        need((who, request) not in self.charged, "one id is charged twice")
+        need(version in self.places and (who, request) not in self.charged, "an id charged twice, or no such version")
         self.charged.add((who, request))
         trees = self.trees.setdefault(who, {}), self.union
         own, self.costs["union"] = (charge(tree, body, self.places) for tree in trees)
@@ -114,12 +114,12 @@ def rows_of(path: Path) -> tuple[Any, Any]:
     """The events with the texts of answers, oldest first; and the snapshot's event and text, (0, "") without one."""
     if path.read_bytes()[:16] != b"SQLite format 3\0":
         lines = map(json.loads, filter(None, path.read_text(encoding="utf-8").split("\n")))
-        return [(*(line[name] for name in COLUMNS), line.get("answer")) for line in lines], (0, "")
+        return [(*(line[name] for name in COLUMNS.split(", ")), line.get("answer")) for line in lines], (0, "")
     mode = "ro" if Path(f"{path}-wal").exists() else "ro&immutable=1"  # with no newer events beside it, not even a lock
-    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)
-    rows = database.execute(f"SELECT {','.join(COLUMNS)}, payload FROM events LEFT JOIN answers USING (seq) ORDER BY 1")
-    kept = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'snapshot'").fetchall()
-    return rows, (kept and database.execute("SELECT seq, payload FROM snapshot").fetchone()) or (0, "")
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)) as db:
+        rows = db.execute(f"SELECT {COLUMNS}, payload FROM events LEFT JOIN answers USING (seq) ORDER BY 1").fetchall()
+        kept = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'snapshot'").fetchall()
+        return rows, (kept and db.execute("SELECT seq, payload FROM snapshot").fetchone()) or (0, "")
 
 
 def verify(path: str | Path, head: str = "") -> tuple[str, Log]:

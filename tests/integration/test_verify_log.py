@@ -42,6 +42,7 @@ def _loaded() -> Any:
 
 
 CHECK = _loaded()
+COLUMNS = CHECK.COLUMNS.split(", ")
 
 
 def write(lines: list[Line], file: Path) -> Path:
@@ -121,7 +122,7 @@ def golden() -> list[tuple[str, Callable[[Path], Path]]]:
     def listed(name: str) -> Callable[[Path], Path]:
         events = json.loads((GOLDEN / name).read_text(encoding="utf-8"))["events"]
         texts = dict(json.loads((GOLDEN / name).read_text(encoding="utf-8"))["answers"])
-        lines = [dict(zip(CHECK.COLUMNS, event, strict=True)) for event in events]
+        lines = [dict(zip(COLUMNS, event, strict=True)) for event in events]
         return lambda folder: write([line | {"answer": texts.get(line["seq"])} for line in lines], folder / name)
 
     found = [(file.name, lambda _, file=file: file) for file in sorted(GOLDEN.glob("*.sqlite3"))]
@@ -186,7 +187,7 @@ def mended(lines: list[Line]) -> list[Line]:
     """The chain computed anew, as an insider can."""
     before, written = "", []
     for seq, line in enumerate(lines, start=1):
-        row = [seq, *(line[name] for name in CHECK.COLUMNS[1:-1])]
+        row = [seq, *(line[name] for name in COLUMNS[1:-1])]
         before = hashlib.sha256(
             json.dumps([before, *row], separators=(",", ":"), ensure_ascii=False).encode()
         ).hexdigest()
@@ -200,7 +201,7 @@ def edited(line: Line, **fields: Any) -> Line:
 
 def a_character(draw: random.Random, lines: list[Line]) -> list[Line]:
     """One character of one column is another one; the chain is as it was."""
-    at, name = draw.choice([(at, name) for at, line in enumerate(lines) for name in CHECK.COLUMNS[1:] if line[name]])
+    at, name = draw.choice([(at, name) for at, line in enumerate(lines) for name in COLUMNS[1:] if line[name]])
     text, place = lines[at][name], draw.randrange(len(lines[at][name]))
     other = chr(33 + (ord(text[place]) - 33 + draw.randint(1, 80)) % 90)
     return [*lines[:at], lines[at] | {name: text[:place] + other + text[place + 1 :]}, *lines[at + 1 :]]
