@@ -34,7 +34,8 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 WALKS, FEW_WALKS = 60, 4
 TINY = np.finfo(np.float64).tiny
 ACCURACY = 0.1  # standard deviations of its noise that a fitted table may be off, root mean square
-NEWTON, CLOSE = 30, 1e-9  # steps for one table at most, and the step of a log after which no more are taken
+# Steps for one table at most, those of its cells in each, and the step of a log after which no more are taken.
+NEWTON, INNER, CLOSE = 60, 2, 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -508,20 +509,25 @@ class _Fit:
 def _least(marginal: np.ndarray, wanted: np.ndarray, pull: float) -> tuple[np.ndarray, np.ndarray]:
     """The marginal u and the step d of one table's log potential at the minimum, all others held.
 
-    With the marginal p before, u = p e^d / Z = wanted - pull d. So the logs v of u solve
-    e^v / pull + v = log p + wanted / pull - log Z, and their shares add up to 1: Newton's method for both.
+    With the marginal p before, u = p e^d / Z = wanted - pull d. So x = u / pull solves x + log x = z, with
+    z = log p + wanted / pull - log pull - log Z, and log Z is where all u add up to 1. Newton's method finds both:
+    the sum is convex in log Z and begins above 1, and log x falls from above, from z or, above 1, from log z.
     """
     logs = np.log(marginal)
-    right = logs + wanted / pull
-    v, scale = np.minimum(right, np.log(np.maximum(wanted, TINY))), 0.0
+    right = logs + wanted / pull - math.log(pull)
+    scale = float(right.max()) + math.log(pull) - 1 / pull  # at which the largest u is 1
+    x_log = np.full_like(right, np.inf)
     for _ in range(NEWTON):
-        share = np.exp(v)
-        slope = share / pull + 1
-        missing = right - scale - share / pull - v
-        up = float((share * missing / slope).sum() + share.sum() - 1) / float((share / slope).sum())
-        step = (missing - up) / slope
-        v, scale = v + step, scale + up
-        if np.abs(step).max() < CLOSE:
+        z = right - scale
+        for _ in range(INNER):
+            x_log = np.minimum(x_log, np.where(z > 1, np.log(np.maximum(z, 1)), z))
+            x = np.exp(x_log)
+            step = (z - x_log - x) / (1 + x)
+            x_log = x_log + step
+        x = np.exp(x_log)
+        up = (pull * float(x.sum()) - 1) / (pull * float((x / (1 + x)).sum()))
+        if max(abs(up), float(np.abs(step).max())) < CLOSE:
             break
-    share = np.exp(v)
-    return share / share.sum(), v - logs + scale
+        scale += up
+    share = np.maximum(x, TINY)
+    return share / share.sum(), x_log + math.log(pull) - logs + scale

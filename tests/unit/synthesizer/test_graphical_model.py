@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 
+from miners.synthesizer import graphical_model
 from miners.synthesizer.graphical_model import (
     Clique,
     GraphicalModel,
@@ -187,3 +188,22 @@ def table_of(rows: np.ndarray, columns: Clique, deviation: float) -> Measurement
         np.ravel_multi_index(tuple(rows[:, column] for column in columns), sizes) if len(rows) else np.zeros(0, int)
     )
     return Measurement(columns, np.bincount(numbers, minlength=math.prod(sizes)).astype(float), deviation)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_table_of_any_noise_is_fitted(seed: int) -> None:
+    """Shares far below 0 or above 1, probabilities of next to nothing, and any weight: no overflow, and the minimum."""
+    random = np.random.default_rng(seed)
+    cells = int(random.integers(2, 500))
+    marginal = np.maximum(random.dirichlet(np.full(cells, 10 ** random.uniform(-2, 1))), graphical_model.TINY)
+    pull = 10 ** random.uniform(-9, 3)
+    wanted = random.normal(0, 10 ** random.uniform(-6, 1), cells)
+    after, step = graphical_model._least(marginal / marginal.sum(), wanted, pull)
+    assert after.sum() == pytest.approx(1)
+    np.testing.assert_allclose(after, wanted - pull * step, atol=1e-7 * max(1.0, np.abs(wanted).max()))
+
+
+def test_two_cells_without_rows_and_much_noise_are_fitted() -> None:
+    """Steps of all unknowns at once ran away here."""
+    after, _ = graphical_model._least(np.array([0.506, 0.494]), np.array([0.001, 0.001]), 21.2)
+    assert after == pytest.approx([0.506, 0.494], abs=1e-3)
