@@ -3,12 +3,13 @@
 
 Long work holds Python's interpreter during each call of C: reading a request of megabytes takes a
 third of a second, in which no other thread of the process runs. So the server passes such a request
-on unread: its bytes, and the function for them (``worker_process``).
+on unread: its bytes, and the function for them. A worker does the same as a thread of the server:
+it checks the token in the ledger, prices, charges before it reads data, and answers.
 
-A task of the event loop keeps each process: it looks for its signs of life, and replaces it where
-it ended or shows none. Workers are forked from one process, the fork server of ``multiprocessing``,
-which has read all modules. Threads do what may block: they start a process, send to it and hear
-it. There is one worker more than there is work at a time: where one dies, no request waits.
+Each worker is an executor of one process. Beside the executor's queues it shares two numbers with
+the server (when its request ends, when it last showed life), and a pipe over which it asks whether
+work is within a grant's quota: the server counts for all. A worker that shows no life is killed, and
+another one takes its place.
 """
 
 from __future__ import annotations
@@ -18,163 +19,315 @@ import math
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Future, InvalidStateError, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from multiprocessing import forkserver
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import connection
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
+from typing import Any
 
-from pinq.curator.deadline import Deadline
+from pinq.curator.deadline import Deadline, Stopped, TooHeavy
 from pinq.curator.meter import Meter
 from pinq.errors import PinqError, PolicyError, Unavailable
 from pinq.language.wire import Failure
-from pinq.server.datasets import Datasets
+from pinq.policy.files import FileFacts
+from pinq.policy.policy import Policy
+from pinq.server.datasets import Dataset, Datasets, T
 from pinq.server.limits import Settings
-from pinq.server.log import RequestLog
+from pinq.server.log import RequestLog, log_details, unexpected
 from pinq.server.replies import Visit, Work, begun
-from pinq.server.worker_process import BEAT, END, LOOK_SECONDS, DatasetState, WorkerOutcome, WorkerTask, work_for
 
-ANSWER_SECONDS = 0.1  # how long an idle worker may take to show life before another one is asked
-LATE_SECONDS = 3.0  # a worker that showed no life for so long does not count as one that works
-SICK_SECONDS = 10.0  # a process that showed no life for so long is killed
-START_SECONDS = 60.0  # how long a process may take to start
+LOOK_SECONDS = 0.5  # how often a worker shows life, and how often the server looks at a request
+SICK_SECONDS = 10.0  # a worker that showed no life for so long is killed
+START_SECONDS = 60.0  # how long a worker may take to start
 OVERDUE_SECONDS = 60.0  # how long after its request's end it may work on: a call of C is not stopped
 STOP_SECONDS = 5.0  # how long work may take to end when the server does
-TRIES = 3  # where a worker ended at a request another one does it: an id is charged once
-SILENT, ENDED = "a worker process does not answer", "a worker process ended"
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload([work_for.__module__])
+TRIES = 2  # where a worker ended at a request another one does it: an id is charged once
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # a server ends its workers itself
+END, BEAT = 0, 1  # the places of the two numbers
+_PROCESSES = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
+_PROCESSES.set_forkserver_preload([__name__])
 
 Look = Callable[[Callable[[float], None]], Awaitable[None]]
 """Looks whether a request should end, and if so calls what ends it at a moment."""
 
 
-class Ended(Exception):
-    """The process of a request ended at it, or none shows life."""
+# In a worker
+
+
+@dataclass(frozen=True)
+class DatasetState:
+    """The state of a dataset that is open in the server.
+
+    Attributes:
+        policy: The policy under which it is opened.
+        url: The place of its ledger.
+        salt: The ledger's own salt, which tells it from another one in its place.
+        source: The facts of its source's files when they were encoded.
+        version: The version of the rows that they are.
+        closed: The numbers of the closed cohorts' versions, by the keys of their parts.
+    """
+
+    policy: Policy
+    url: str
+    salt: bytes = field(repr=False)
+    source: tuple[FileFacts, ...]
+    version: int
+    closed: Mapping[bytes, int]
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> DatasetState:
+        """The state of an open dataset."""
+        rows = dataset.rows
+        return cls(dataset.policy, dataset.ledger.url, dataset.ledger.salt, rows.source, rows.version, rows.closed)
+
+
+@dataclass(frozen=True)
+class WorkerTask:
+    """A request that is handed over.
+
+    Attributes:
+        name: The dataset's.
+        facts: The facts under which the dataset is open.
+        served: Names of all datasets that are served.
+        token: Digest of the token.
+        work: The function that is applied to the body.
+        body: As it came.
+        limit: The units of work that it may take.
+        end: The time at which it must end, by the machine's monotonic clock.
+    """
+
+    name: str
+    facts: DatasetState
+    served: frozenset[str]
+    token: str
+    work: Work
+    body: bytes
+    limit: float
+    end: float
+
+
+@dataclass(frozen=True)
+class WorkerOutcome:
+    """The outcome of a task.
+
+    Attributes:
+        request: The request's id, once it was read.
+        payload: JSON.
+        error: The error in its place; a ``PolicyError`` where the dataset cannot be opened there as
+            it is open in the server, and nothing was done; None for none.
+    """
+
+    request: str | None
+    payload: str = ""
+    error: Failure | Stopped | TooHeavy | PolicyError | None = None
+
+
+class _Process:
+    """The state of a worker process: the datasets that it opened, and its connection to the server."""
+
+    def __init__(self, shared: Any, pipe: Connection) -> None:
+        self.shared, self._pipe, self._datasets = shared, pipe, dict[str, Dataset]()
+
+    def take(self, analyst: str, units: int, limit: int | None) -> None:
+        """Asks the server whether work is within a grant's quota; errors as ``WorkMeter.take``."""
+        if limit is not None:
+            self._pipe.send((analyst, units, limit))
+            refused: Failure | None = self._pipe.recv()
+            if refused is not None:
+                raise refused.error()
+
+    def do(self, task: WorkerTask) -> WorkerOutcome:
+        """Does a task."""
+        visit = Visit(task.name, task.token, deadline=SharedDeadline(task, self.shared))
+        try:
+            visit.leased = self._opened(task)
+        except PolicyError as unfit:
+            return WorkerOutcome(None, error=unfit)
+        try:
+            payload = begun(task.work, visit, task.body)
+            return WorkerOutcome(visit.request, payload)  # an id that is known only now
+        except PinqError as raised:
+            return WorkerOutcome(visit.request, error=Failure.of(raised))
+        except (Stopped, TooHeavy) as raised:
+            return WorkerOutcome(visit.request, error=raised.with_traceback(None))
+        except Exception:
+            return WorkerOutcome(visit.request, error=Failure.of(unexpected()))
+
+    def _opened(self, task: WorkerTask) -> Dataset:
+        facts = task.facts
+        for name, opened in [*self._datasets.items()]:
+            if name not in task.served or (name == task.name and DatasetState.of(opened) != facts):
+                self._datasets.pop(name).close()
+        if task.name not in self._datasets:
+            self._datasets[task.name] = Dataset.beside(
+                facts.policy, facts.url, facts.salt, facts.source, facts.version, facts.closed, self
+            )
+        return self._datasets[task.name]
+
+
+class SharedDeadline(Deadline):
+    """A turn whose end the server may bring forward."""
+
+    def __init__(self, task: WorkerTask, shared: Any) -> None:
+        super().__init__(task.end - time.monotonic(), task.limit, token=task.token)
+        self._shared = shared
+
+    def check(self) -> None:
+        self.stop(self._shared[END])
+        super().check()
+
+
+_process: _Process
+
+
+def _start(shared: Any, pipe: Connection) -> None:
+    """Makes a process a worker."""
+    global _process
+    for name in SIGNALS:
+        signal.signal(name, signal.SIG_IGN)
+    log_details()
+    _process = _Process(shared, pipe)
+    threading.Thread(target=_show_life, args=(shared,), name="pinq-life", daemon=True).start()
+
+
+def _show_life(shared: Any) -> None:
+    """Shows life until the server has ended; then the worker's results are useless."""
+    server = multiprocessing.parent_process()
+    assert server is not None
+    while not connection.wait([server.sentinel], LOOK_SECONDS):
+        shared[BEAT] = time.monotonic()
+    os._exit(1)
+
+
+def _do(task: WorkerTask) -> WorkerOutcome:
+    return _process.do(task)
+
+
+# In the server
 
 
 class Worker:
-    """A place for a worker's process, as the server sees it.
+    """A worker as the server sees it. Its process is started when it is first needed.
 
     Attributes:
-        ends: The number of times that its process ended by itself or was killed for its silence.
+        problem: The reason why it could not be used last; empty for none.
+        ends: The number of times that its process ended or was killed.
     """
 
-    def __init__(self, datasets: Datasets, log: RequestLog, threads: ThreadPoolExecutor) -> None:
-        self._datasets, self._log, self._threads = datasets, log, threads
-        self._shared, self._life = _PROCESSES.RawArray("d", 2), _PROCESSES.Pipe(duplex=False)[0]
-        self.ends = self._unanswered = 0
+    def __init__(self, log: RequestLog) -> None:
+        self._log, self._pid = log, 0
+        self._pool: ProcessPoolExecutor | None = None
+        self._shared = _PROCESSES.RawArray("d", 2)
+        self.problem, self.ends = "", 0
 
-    async def keep(self) -> None:
-        """Keeps a process in this place: where one ended or shows no life another one is started."""
-        failed = 0
-        while True:
-            self._pipe, theirs = _PROCESSES.Pipe()
-            self._life, alive = _PROCESSES.Pipe(duplex=False)  # the process holds its other end while it lives
-            states = [DatasetState.of(dataset) for dataset in self._datasets.served.values()]
-            self._process = _PROCESSES.Process(target=work_for, args=(theirs, alive, self._shared, states))
-            self._shared[BEAT], self._reason, self._unanswered = time.monotonic() + START_SECONDS, ENDED, 0
-            asyncio.get_running_loop().run_in_executor(self._threads, _start, self._process, theirs, alive)
-            while self.lives:
-                await asyncio.sleep(LOOK_SECONDS)
-                if time.monotonic() > self._shared[BEAT] + SICK_SECONDS:
-                    self.end(SILENT)
-            if self._reason:
-                self.ends += 1
-                self._log.write("worker ended", pid=self._process.pid, problem=self._reason)
-            failed = failed + 1 if self._shared[BEAT] > time.monotonic() else 0
-            if failed == TRIES:
-                _end_fork_server()  # what it forks does not start
-
-    @property
-    def lives(self) -> bool:
-        """Whether its process is there, or starts."""
-        return not self._life.poll()
-
-    @property
-    def works(self) -> bool:
-        """Whether its process has shown life just now."""
-        return self.lives and 0 <= time.monotonic() - self._shared[BEAT] < LATE_SECONDS
-
-    async def do(self, visit: Visit, work: Work, body: bytes, look: Look) -> WorkerOutcome:
-        """Does a request's work. ``Ended`` where the process ended at it."""
-        dataset, limit = visit.opened[0], visit.deadline.limit
-        task = WorkerTask(DatasetState.of(dataset), frozenset(self._datasets.served), visit.token, work, body, limit)
-        self._shared[END] = visit.deadline.end
-        done = asyncio.get_running_loop().run_in_executor(self._threads, _exchange, self._pipe, task, dataset.meter)
+    async def do(self, visit: Visit, work: Work, body: bytes, datasets: Datasets, look: Look) -> WorkerOutcome:
+        """Does a request's work. ``BrokenProcessPool`` where the process ended at it."""
+        dataset, deadline = visit.opened[0], visit.deadline
+        pool, pipe = await self._started()
+        task = WorkerTask(
+            dataset.name,
+            DatasetState.of(dataset),
+            frozenset(datasets.served),
+            visit.token,
+            work,
+            body,
+            deadline.limit,
+            deadline.end,
+        )
+        self._shared[END] = deadline.end
+        loop = asyncio.get_running_loop()
+        loop.add_reader(pipe.fileno(), _count, pipe, dataset.meter)
         try:
-            while not (await asyncio.wait([done], timeout=LOOK_SECONDS))[0]:
-                await look(self.stop)
-                if time.monotonic() > self._shared[END] + OVERDUE_SECONDS:
-                    self.end(SILENT)
-            return done.result()
+            return await self._watched(partial(pool.submit, _do, task), look)
         finally:
             self.stop()
-            if not done.done():
-                self.end()  # what it still does is nobody's
+            loop.remove_reader(pipe.fileno())
 
-    async def answers(self, seconds: float) -> bool:
-        """Whether its process shows life within some seconds."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._answers, seconds)
-
-    def _answers(self, seconds: float) -> bool:
-        with suppress(OSError, EOFError):  # it has ended
-            self._pipe.send(None)
-            self._unanswered += 1
-            while self._unanswered and self._pipe.poll(seconds):
-                self._pipe.recv()
-                self._unanswered -= 1
-            return not self._unanswered
-        return False
+    async def ping(self) -> None:
+        """Looks whether it does anything at all; its ``problem`` says. One that ended is started by the next look."""
+        with suppress(BrokenProcessPool):
+            pool, _ = await self._started()
+            await self._watched(partial(pool.submit, os.getpid))
 
     def stop(self, moment: float = 0.0) -> None:
         """Ends its request at a moment of the monotonic clock, at once where that is past."""
         self._shared[END] = min(self._shared[END], max(moment, time.monotonic()))
 
-    def end(self, reason: str = "") -> None:
-        """Kills its process, which another one replaces; its work is broken off. A reason is for the log."""
-        self._reason = reason
-        if self._process.pid is None:
-            _end_fork_server()  # it hangs, and with it a thread
-        else:
-            self._process.kill()
+    def end(self) -> None:
+        """Ends its process, which another one will replace; its work is broken off."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            for process in multiprocessing.active_children():
+                if process.pid == self._pid:
+                    process.kill()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _started(self) -> tuple[ProcessPoolExecutor, Connection]:
+        if self._pool is None:
+            self._pipe, theirs = _PROCESSES.Pipe()
+            self._shared[BEAT] = time.monotonic() + START_SECONDS
+            self._pool = ProcessPoolExecutor(1, _PROCESSES, _start, (self._shared, theirs))
+            self._pid = 0
+            self._pid = await self._watched(partial(_started_in_thread, self._pool))
+            self._shared[BEAT] = time.monotonic()
+        return self._pool, self._pipe
+
+    async def _watched(self, submit: Callable[[], Future[T]], look: Look | None = None) -> T:
+        """Hands work to the process, waits for it, and looks at it and at the request meanwhile."""
+        try:
+            future = asyncio.wrap_future(submit())
+            while not (await asyncio.wait([future], timeout=LOOK_SECONDS))[0]:
+                if look is not None:
+                    await look(self.stop)
+                now = time.monotonic()
+                overdue = look is not None and now > self._shared[END] + OVERDUE_SECONDS
+                if now > self._shared[BEAT] + SICK_SECONDS or overdue:
+                    self.problem = "a worker process does not answer"
+                    future.cancel()
+                    raise BrokenProcessPool
+            result = future.result()
+        except (BrokenProcessPool, OSError, EOFError) as error:
+            self.problem = self.problem or "a worker process ended"
+            self.ends += 1
+            self._log.write("worker ended", pid=self._pid or None, problem=self.problem)
+            self.end()
+            raise BrokenProcessPool from error
+        self.problem = ""
+        return result
 
 
-def _start(process: ForkServerProcess, theirs: Connection, alive: Connection) -> None:
-    """Starts a process, which may take seconds; where the fork server ends meanwhile it does not live."""
-    with theirs, alive, suppress(OSError, EOFError):
-        process.start()
+def _started_in_thread(pool: ProcessPoolExecutor) -> Future[int]:
+    """Starts a pool's process, which may take seconds, or for ever where the fork server hangs; returns its number."""
+    number = Future[int]()
+
+    def start() -> None:
+        try:
+            found: int | BaseException = pool.submit(os.getpid).result()
+        except BaseException as error:
+            found = error
+        with suppress(InvalidStateError):  # the pool was ended, and nobody waits
+            number.set_exception(found) if isinstance(found, BaseException) else number.set_result(found)
+
+    threading.Thread(target=start, name="pinq-start", daemon=True).start()
+    return number
 
 
-def _fork_server() -> int | None:
-    return getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
-
-
-def _end_fork_server() -> None:
-    """Kills the process that forks workers; another one takes its place."""
-    pid = _fork_server()
-    if pid is not None:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def _exchange(pipe: Connection, task: WorkerTask, meter: Meter) -> WorkerOutcome:
-    """Hands a task over, and waits for its outcome."""
-    try:
-        pipe.send(task)
-        while isinstance(message := pipe.recv(), tuple):
-            refused = None
-            try:
-                meter.take(*message)
-            except PinqError as error:
-                refused = Failure.of(error)
-            pipe.send(refused)
-        return message
-    except (OSError, EOFError):
-        raise Ended from None
+def _count(pipe: Connection, meter: Meter) -> None:
+    """Answers a worker that asks whether work is within a grant's quota."""
+    with suppress(EOFError, OSError):  # it has ended
+        analyst, units, limit = pipe.recv()
+        try:
+            meter.take(analyst, units, limit)
+            pipe.send(None)
+        except PinqError as error:
+            pipe.send(Failure.of(error))
 
 
 class Workers:
@@ -182,54 +335,33 @@ class Workers:
 
     Of a dataset and of a token one heavy request is worked on at a time, and of the largest bodies
     one whatever the dataset: each may take hundreds of megabytes. One worker more than there may be
-    heavy requests does what takes a moment, and one is a spare.
+    heavy requests does what takes a moment.
 
     Args:
         datasets: The served datasets.
         settings: Limits.
         log: The provider's.
-
-    Attributes:
-        ends: The number of processes that ended by themselves or were killed.
     """
 
     def __init__(self, datasets: Datasets, settings: Settings, log: RequestLog) -> None:
-        self._settings, self._log = settings, log
-        self._free, self._heavy = asyncio.Semaphore(settings.heavy + 1), asyncio.Semaphore(settings.heavy)
+        self._datasets, self._settings, self._log = datasets, settings, log
+        self.all = [Worker(log) for _ in range(settings.heavy + 1)]
+        self._idle = [*self.all]
+        self._free, self._heavy = asyncio.Semaphore(len(self.all)), asyncio.Semaphore(settings.heavy)
         self._largest = asyncio.Lock()
         self._of = defaultdict[tuple[str, str], asyncio.Lock](asyncio.Lock)  # of a token, of a dataset
-        self._threads = ThreadPoolExecutor(2 * (settings.heavy + 2), thread_name_prefix="pinq-worker")
         self._here = ThreadPoolExecutor(settings.heavy, thread_name_prefix="pinq-heavy")
-        self.all = [Worker(datasets, log, self._threads) for _ in range(settings.heavy + 2)]
-        self._idle, self._closed, self._keepers = [*self.all], False, list[asyncio.Task[None]]()
+        self._closed = False
 
     @property
     def problem(self) -> str:
         """The reason why long work cannot be answered now; empty for none."""
-        works = not self._keepers or any(worker.works for worker in self.all)
-        return "" if works else "no worker process shows life"
+        return next((worker.problem for worker in self.all if worker.problem), "")
 
     @property
     def ends(self) -> int:
         """The number of processes that ended by themselves or were killed."""
         return sum(worker.ends for worker in self.all)
-
-    async def start(self) -> None:
-        """Starts the workers, and waits for them, or for the first one that does not start."""
-        keepers = [self._keep_fork_server(), *(worker.keep() for worker in self.all)]
-        self._keepers = [*map(asyncio.create_task, keepers)]
-        while not all(worker.works for worker in self.all) and not self.ends:
-            await asyncio.sleep(0.01)
-
-    async def _keep_fork_server(self) -> None:
-        """Starts the fork server again where it ended, before a worker is due, and says so."""
-        before = None
-        while True:
-            await asyncio.to_thread(forkserver.ensure_running)
-            if before not in (None, _fork_server()):
-                self._log.write("worker ended", pid=before, problem="the fork server of workers ended")
-            before = _fork_server()
-            await asyncio.sleep(LOOK_SECONDS)
 
     async def do(self, visit: Visit, work: Work, body: bytes, look: Look, *, heavy: bool) -> str:
         """Does a request's work in a worker.
@@ -250,51 +382,33 @@ class Workers:
         """
         if self._closed:
             raise Unavailable("the server stops; the same request may be sent again.")
-        if not self._keepers:
-            await self.start()
-        async with self._place(visit, len(body), heavy=heavy):
+        async with self._place(visit, len(body), heavy=heavy) as worker:
             limit = math.inf if heavy else self._settings.moment_work
             visit.deadline = Deadline(self._settings.work_seconds, limit, token=visit.token)
             await look(visit.deadline.stop)
             if visit.opened[0].policy.served_by is not None:
                 return await self._done_here(visit, work, body, look)
-            outcome = await self._outcome(visit, work, body, look)
+            outcome = await self._outcome(worker, visit, work, body, look)
+            if len(body) > self._settings.max_body / 2 and outcome.error is None:
+                worker.end()  # what it took is given back; a refused body was only parsed
         visit.request = outcome.request
-        if isinstance(outcome.error, PolicyError):
-            self._log.write("work stays in the server", dataset=visit.dataset_name, reason=str(outcome.error))
-            return await self._done_here(visit, work, body, look)
-        if outcome.error is not None:
-            raise outcome.error.error() if isinstance(outcome.error, Failure) else outcome.error
-        return outcome.payload
+        match outcome.error:
+            case None:
+                return outcome.payload
+            case Failure() as failure:
+                raise failure.error()
+            case PolicyError() as error:
+                self._log.write("work stays in the server", dataset=visit.dataset_name, reason=str(error))
+                return await self._done_here(visit, work, body, look)
+            case error:
+                raise error
 
-    async def _outcome(self, visit: Visit, work: Work, body: bytes, look: Look) -> WorkerOutcome:
+    async def _outcome(self, worker: Worker, visit: Visit, work: Work, body: bytes, look: Look) -> WorkerOutcome:
         for _ in range(TRIES):
-            with suppress(Ended):
-                worker = await self._answering()
-                try:
-                    outcome = await worker.do(visit, work, body, look)
-                finally:
-                    self._idle.append(worker)  # the next one to be taken, for it has its dataset open
-                if len(body) > self._settings.max_body / 2 and outcome.error is None:
-                    worker.end()  # what it took is given back; a refused body was only parsed
-                return outcome
+            with suppress(BrokenProcessPool):
+                if not self._closed:
+                    return await worker.do(visit, work, body, self._datasets, look)
         raise Unavailable("the process that worked on this request has ended; the same request may be sent again.")
-
-    async def _answering(self) -> Worker:
-        """Takes a worker that shows life now; with each that does not, patience grows."""
-        end, patience = time.monotonic() + SICK_SECONDS, ANSWER_SECONDS
-        while time.monotonic() < end and not self._closed:
-            worker, answered = self._idle.pop(), False
-            try:
-                answered = await worker.answers(patience)
-                if answered:
-                    return worker
-            finally:
-                if not answered:
-                    self._idle.insert(0, worker)
-            patience += ANSWER_SECONDS
-            await asyncio.sleep(0.01)  # where none has a process
-        raise Ended
 
     async def _done_here(self, visit: Visit, work: Work, body: bytes, look: Look) -> str:
         future = asyncio.get_running_loop().run_in_executor(self._here, begun, work, visit, body)
@@ -308,8 +422,8 @@ class Workers:
             visit.deadline.stop()
 
     @asynccontextmanager
-    async def _place(self, visit: Visit, size: int, *, heavy: bool) -> AsyncIterator[None]:
-        """Waits until a worker is free for it, and keeps it so."""
+    async def _place(self, visit: Visit, size: int, *, heavy: bool) -> AsyncIterator[Worker]:
+        """Waits for a worker, and keeps it."""
         async with AsyncExitStack() as places:
             if heavy:
                 # In this order: who waits for the turn of a token or a dataset holds no worker
@@ -320,7 +434,23 @@ class Workers:
                 await places.enter_async_context(self._of["dataset", visit.dataset_name])
                 await places.enter_async_context(self._heavy)
             await places.enter_async_context(self._free)
-            yield
+            worker = self._idle.pop()
+            places.callback(self._idle.append, worker)
+            yield worker
+
+    async def ping(self) -> None:
+        """Starts each idle worker that has no process, and ends each that would do nothing."""
+        # All others are looked at by their requests.
+        await asyncio.gather(*map(self._ping, [*self._idle]))
+
+    async def _ping(self, worker: Worker) -> None:
+        async with self._free:
+            if worker in self._idle:  # no request has taken it meanwhile
+                self._idle.remove(worker)
+                try:
+                    await worker.ping()
+                finally:
+                    self._idle.append(worker)
 
     async def close(self) -> None:
         """Ends what still runs, between two steps: what it was charged stays, unanswered."""
@@ -329,11 +459,8 @@ class Workers:
             worker.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
-                for _ in range(self._settings.heavy + 1):
+                for _ in self.all:
                     await self._free.acquire()
                 await asyncio.to_thread(self._here.shutdown, cancel_futures=True)
-        for keeper in self._keepers:
-            keeper.cancel()
         for worker in self.all:
             worker.end()
-        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -612,9 +612,9 @@ FAULTS = (
     ),
     Fault(
         "a worker is never told that its request ended",
-        "pinq/server/worker_process.py",
-        "lambda: time.monotonic() - shared[END]",
-        "time.monotonic",
+        "pinq/server/workers.py",
+        "        self.stop(self._shared[END])\n        super().check()",
+        "        super().check()",
         ("tests/integration/test_workers.py",),
     ),
     Fault(
