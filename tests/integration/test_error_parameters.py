@@ -27,6 +27,7 @@ NO_OPTIONS = {
     "count",
     "constant",
     "fixed",
+    "groups",
     "key",
     "limit",
     "names",
