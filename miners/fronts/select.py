@@ -226,17 +226,17 @@ class Condition:
                 sides, both = [self.read(side) for side in node.flatten()], isinstance(node, x.And)
                 met, unmet = [side.met for side in sides], [side.unmet for side in sides]
                 return CodeSets(_common(met, every=both), _common(unmet, every=not both))
-            case x.Is() if isinstance(node.expression, x.Null):
+            case x.Is(this=x.Column(), expression=x.Null()):
                 return CodeSets(
                     self._between(self.column.cells, self.column.codes), self._between(0, self.column.cells)
                 )
-            case x.In() if node.expressions:
+            case x.In(this=x.Column()) if node.expressions:
                 constants = [self.text.constant(each) for each in node.expressions]
                 named: list[Constant] = [value for value in constants if value is not None] or [None]
                 listed = self._known(_common([self._compared(node, x.EQ, value) for value in named], every=False))
                 # Of no value it is known that it is none of those and NULL.
                 return listed if None not in constants else CodeSets(listed.met, self._between(0, 0))
-            case x.Between():
+            case x.Between(this=x.Column()) if not node.args.get("symmetric"):
                 low, high = (self.text.constant(node.args[end]) for end in ("low", "high"))
                 return self._known(_common([self._compared(node, x.GTE, low), self._compared(node, x.LTE, high)]))
             case x.EQ() | x.NEQ() | x.GT() | x.GTE() | x.LT() | x.LTE():
@@ -679,7 +679,9 @@ class Select:
                 return self._among(Number(CountStatistic), node.this)
             case x.Count() | x.Sum() | x.Avg() if isinstance(node.this, (x.Case, x.If)):
                 return self._of_case(node, node.this)
-            case x.Count() if isinstance(node.this, x.Distinct) and self._names_unit(node.this):
+            case x.Count(expressions=[_, *_]):  # of several columns, which no other grammar counts alike
+                self._refuse_number(node)
+            case x.Count(this=x.Distinct(expressions=[x.Column() as column])) if self._names_unit(column):
                 return Number(CountStatistic)
             case x.Count() if isinstance(node.this, (x.Star, x.Literal)):
                 return Number(CountStatistic)
@@ -692,10 +694,10 @@ class Select:
         """The number, of the rows alone that meet a condition."""
         return replace(number, where=tuple(filters(self.text, condition)) + number.where)
 
-    def _names_unit(self, node: x.Distinct) -> bool:
+    def _names_unit(self, node: x.Column) -> bool:
         """Whether this is the column of the privacy unit, whose values are persons; refused where they have rows."""
-        unit, (first, *_) = self.text.schema.bounded_unit, node.expressions
-        if unit is None or first.name.casefold() != unit.column.casefold():
+        unit = self.text.schema.bounded_unit
+        if unit is None or node.name.casefold() != unit.column.casefold():
             return False
         if unit.max_rows > 1:
             why = f"a value of `{unit.column}` has up to {unit.max_rows:,} rows here, and rows alone are counted"

@@ -284,6 +284,8 @@ def test_different_persons_are_rows_where_each_has_one() -> None:
             query = "SELECT COUNT(DISTINCT Person) FROM t"
             if most == 1:
                 assert answers(own, query).frame["value"].tolist() == [50]
+                with pytest.raises(QueryError, match="one row decides whether a value occurs"):
+                    answers(own, query.replace("Person", "Person, age"))
             else:
                 with pytest.raises(QueryError, match="has up to 3 rows here"):
                     answers(own, query)
@@ -432,6 +434,15 @@ REFUSED = {
     "SELECT COUNT(CASE WHEN sex = 'F' THEN 1 ELSE 0 END) FROM t": r"write COUNT\(column\) FILTER",
     "SELECT AVG(CASE WHEN sex = 'F' THEN age ELSE 0 END) FROM t": r"write AVG\(column\) FILTER",
     "SELECT SUM(CASE sex WHEN 'F' THEN age END) FROM t": r"write SUM\(column\) FILTER",
+    "SELECT COUNT(*) FROM t WHERE age * 2 BETWEEN 40 AND 60": r"`age \* 2 BETWEEN 40 AND 60`: compare a column",
+    "SELECT COUNT(*) FROM t WHERE NOT LOWER(sex) IN ('F')": r"`LOWER\(sex\) IN \('F'\)`: compare a column",
+    "SELECT COUNT(*) FROM t WHERE COALESCE(rate, 0) IS NULL": r"`COALESCE\(rate, 0\) IS NULL`: compare a column",
+    "SELECT COUNT(*) FROM t WHERE (rate > 0 OR rate IS NULL) IS NULL": "IS NULL`: compare a column",
+    "SELECT COUNT(*) FROM t WHERE age NOT BETWEEN SYMMETRIC 60 AND 20": "compare a column with constants",
+    "SELECT COUNT(*) FILTER (WHERE age + 1 IN (30)) FROM t": "compare a column with constants",
+    "SELECT CASE WHEN age + 1 IN (30) THEN 'a' END, COUNT(*) FROM t GROUP BY 1": "compare a column with constants",
+    "SELECT COUNT(age, rate) FROM t": r"`COUNT\(age, rate\)`: write COUNT",
+    "SELECT COUNT(DISTINCT age, rate) FROM t": "one row decides whether a value occurs",
     "SELECT DISTINCT sex FROM t": "DISTINCT: declared values are public",
     "SELECT sex, COUNT(*) FROM t GROUP BY CUBE (sex)": "in GROUP BY",
     "SELECT COUNT(*) FROM t LIMIT 10 OFFSET 5": "OFFSET: write LIMIT alone",
