@@ -8,7 +8,7 @@ one row must not make one.
 
 In files of SPSS, SAS and Stata a label stands in the place of the value that it names, a date is 2024-11-16, and a
 value that the file declares missing is missing. A number of a date's column that no calendar has is its first or
-last date.
+last date. A text that is none in the file's encoding is read in that of Windows.
 
 Privacy:
     A row's texts follow from its own line or record, the file's header and the dialect alone: a row-wise map,
@@ -17,6 +17,7 @@ Privacy:
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
@@ -136,27 +137,35 @@ class StatisticalFiles(Records):
         for file in self._files if files is None else files:
             labels = {"apply_value_formats": True, "formats_as_category": False}  # SAS keeps its labels elsewhere
             options = labels if _kind(file) in ("sav", "dta") else {}
-            with self._read(file) as (package, read):
+            with self._read(file) as (package, read, encoding):
                 for frame, facts in package.read_file_in_chunks(
                     read, file, chunksize=ROWS, disable_datetime_conversion=True, **options
                 ):
                     lines.total += len(frame)
-                    forms = facts.original_variable_types
-                    yield pa.table({name: _column(frame[name], forms[name] or "", _kind(file)) for name in columns})
+                    own = {_decoded(name, encoding): name for name in facts.column_names}
+                    forms = {name: facts.original_variable_types[own[name]] or "" for name in columns}
+                    parts = {name: [_decoded(value, encoding) for value in frame[own[name]]] for name in columns}
+                    yield pa.table({name: _column(parts[name], forms[name], _kind(file)) for name in columns})
 
     def _header(self, file: Path) -> tuple[str, ...]:
-        with self._read(file) as (_, read):
-            return tuple(read(file, metadataonly=True)[1].column_names)
+        with self._read(file) as (_, read, encoding):
+            return tuple(_decoded(name, encoding) for name in read(file, metadataonly=True)[1].column_names)
 
     @contextmanager
-    def _read(self, file: Path) -> Iterator[tuple[Any, Any]]:
-        """The package and its function for a file."""
+    def _read(self, file: Path) -> Iterator[tuple[Any, Any, str]]:
+        """The package, its function for a file, which takes each octet for a character, and the file's encoding."""
         package = optional("pyreadstat", "statistical", "reading files of SPSS, SAS and Stata needs pyreadstat")
         try:
-            yield package, getattr(package, f"read_{_kind(file)}")
-        except (package.ReadstatError, package.PyreadstatError, OSError, UnicodeError):  # whose text may quote a value
+            read = getattr(package, f"read_{_kind(file)}")
+            declared = read(file, metadataonly=True)[1].file_encoding or "utf-8"
+            encoding = codecs.lookup({"BIG-5": "big5", "WINDOWS-936": "gbk"}.get(declared, declared)).name
+            # The package refuses a file for one text that is none in the file's encoding.
+            yield package, partial(read, encoding="LATIN1"), encoding
+        # Whose text may quote a value.
+        except (package.ReadstatError, package.PyreadstatError, OSError, UnicodeError, LookupError):
             raise PolicyError(
-                f"The file {file} cannot be read: it is damaged, or of another kind than its name says."
+                f"The file {file} cannot be read: it is damaged, has an unknown encoding, or is of another kind than "
+                "its name says."
             ) from None
 
 
@@ -164,14 +173,24 @@ def _kind(file: Path) -> str:
     return _READERS[file.suffix.lower()]
 
 
-def _column(values: Any, form: str, kind: str) -> pa.Array:
+def _decoded(value: Any, encoding: str) -> Any:
+    """A text of octets in its encoding, or in that of Windows where it is none; every other value as it is."""
+    if not isinstance(value, str):
+        return value
+    octets = value.encode("latin-1")
+    try:
+        return octets.decode(encoding)
+    except UnicodeDecodeError:
+        return octets.decode("cp1252", "replace")
+
+
+def _column(values: Sequence[object], form: str, kind: str) -> pa.Array:
     """The texts of a column; of numbers that the file's format shows as dates, the dates."""
-    objects = values.astype(object).to_numpy()
     for pattern, unit, zero in _DATED[kind]:
         if re.fullmatch(pattern, form):
             start = microseconds_of(zero) or 0
-            return pa.array([_date(value, unit, start) for value in objects], pa.string())
-    return texts_of(objects)
+            return pa.array([_date(value, unit, start) for value in values], pa.string())
+    return texts_of(values)
 
 
 def _date(value: object, unit: int, start: int) -> str | None:

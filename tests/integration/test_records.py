@@ -140,3 +140,21 @@ def test_a_date_beyond_the_calendar_costs_no_file(tmp_path: Path) -> None:
     (tmp_path / "t.sav").write_bytes(b"$FL2@(#) nothing")
     with pytest.raises(PolicyError, match="cannot be read: it is damaged"):
         read_columns(policy_of("t.sav", tmp_path, csv=None))
+
+
+@pytest.mark.parametrize(("kind", "version"), [("sav", 0), ("dta", 15), ("dta", 12), ("xpt", 0)])
+def test_a_text_that_is_none_costs_no_file(kind: str, version: int, tmp_path: Path) -> None:
+    """Each text is read alone: octets that are none in the file's encoding, as Windows has them or as a sign."""
+    pyreadstat = pytest.importorskip("pyreadstat", reason="the extra `statistical`")
+    frame = pd.DataFrame({"n": [1.0, 2.0] * 2, "name": ["gro\u00df", "f", "abcdefgh", None]})
+    write = {"sav": pyreadstat.write_sav, "dta": pyreadstat.write_dta, "xpt": pyreadstat.write_xport}[kind]
+    labels = {} if kind == "xpt" else {"variable_value_labels": {"n": {1.0: "gr\u00f6\u00dfer"}}}
+    write(frame, tmp_path / f"t.{kind}", **labels, **({"version": version} if version else {}))
+    octets = (tmp_path / f"t.{kind}").read_bytes()
+    assert octets.count(b"abcdefgh") == 1
+    for wrong, read in ((b"ab\xffdefgh", "ab\u00ffdefgh"), (b"abc\xe4\x81fgh", "abc\u00e4\ufffdfgh")):
+        (tmp_path / f"t.{kind}").write_bytes(octets.replace(b"abcdefgh", wrong))
+        with closing(read_columns(policy_of(f"t.{kind}", tmp_path, csv=None))) as raw:
+            found = raw.connection.execute(f"SELECT n, name FROM {raw.name}").fetchall()
+        first = "1" if kind == "xpt" else "gr\u00f6\u00dfer"
+        assert found[:3] == [(first, "gro\u00df"), ("2", "f"), (first, read)]
