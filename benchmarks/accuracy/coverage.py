@@ -245,17 +245,19 @@ def cells(population: Population, epsilons: Sequence[float], only: Sequence[str]
             yield Cell(draft, counts, axis, epsilon, name, population.name)
 
 
-def page(figures: pd.DataFrame, command: str) -> str:
+def page(figures: pd.DataFrame) -> str:
     """Returns the page of the results."""
     lines = []
     for name, epsilon in ((name, epsilon) for name in dict.fromkeys(figures["statistic"]) for epsilon in EPSILONS):
         own = figures[(figures["statistic"] == name) & (figures["epsilon"] == epsilon)]
+        told = "-" if name in TESTS else f"{own['told'].sum() / own['n'].sum():.2f}"
         texts = [_shares(own, *pair) for pair in (("held", "told"), ("rejected", "tests"))]
-        lines.append([name, f"{epsilon:g}", f"{own['told'].sum() / own['n'].sum():.2f}", *texts])
+        lines.append([name, f"{epsilon:g}", told, *texts, ", ".join(sorted(set(own["commit"])))])
     total, tables = int(figures["n"].min()), ", ".join(dict.fromkeys(figures["table"]))
     return f"""# Statistics: coverage and level
 
-`{command}` ({", ".join(sorted(set(figures["commit"])))}, {figures["date"].max()}).
+`PINQ_DATA=... python -m benchmarks.accuracy.coverage`, {figures["date"].max()}; *commit* is that of the code that
+was measured.
 
 Rows are drawn from each table as from a population, and counted with noise: {total} draws or more for each
 table, statistic and epsilon, as many again for levels. Tables: {tables}.
@@ -264,7 +266,7 @@ table, statistic and epsilon, as many again for levels. Tables: {tables}.
 where nothing depends on the groups. In brackets the least and the greatest of the tables that tell a
 fifth of the draws. Figures of each table: [figures.csv](figures.csv).
 
-{markdown(["statistic", "epsilon", "told", "coverage", "level"], lines)}
+{markdown(["statistic", "epsilon", "told", "coverage", "level", "commit"], lines)}
 """
 
 
@@ -305,8 +307,7 @@ def main() -> None:
             )
         figures = pd.DataFrame(kept.values()).astype({"n": int})
         figures.to_csv(path, index=False, lineterminator="\n")
-        text = page(figures, f"PINQ_DATA=... python -m benchmarks.accuracy.coverage --minutes {given.minutes:g}")
-        path.with_name("README.md").write_text(text, encoding="utf-8")
+        path.with_name("README.md").write_text(page(figures), encoding="utf-8")
         print(f"{start + 25} draws of each, {end - time.monotonic():.0f} seconds left", flush=True)
         if time.monotonic() > end:
             break

@@ -3,9 +3,10 @@
 
     PINQ_DATA=... python -m benchmarks.accuracy.studies
 
-The curve is that of lung (228 rows), where ``lung.csv`` is in ``PINQ_DATA``; its error is that to the curve of
-Kaplan and Meier over 200 times. Nine odds ratios are of Adult, in 96 cells: the noisy standard error over the exact
-one, the median over the ratios. Power is that of 2 x 2 tables with 200 rows and the correlation .2, at the level .05.
+The curve is that of lung (228 rows), where ``lung.csv`` is in ``PINQ_DATA``; its error is the distance from the
+curve of Kaplan and Meier at 200 times. Nine odds ratios are of Adult, in 96 cells: the noisy standard error over
+the exact one, the median over the ratios. Power is that of 2 x 2 tables with 200 rows and the correlation .2, at
+the level .05.
 Writes benchmarks/results/statistics/studies.md.
 """
 
