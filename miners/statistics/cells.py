@@ -59,6 +59,15 @@ class Result(Table):
         n: The noisy number of rows in the table.
         test: The name of the test.
         more: Further tables, by name.
+
+    Examples:
+        >>> import pinq
+        >>> from miners.statistics import odds_ratio
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=10)
+        >>> effect = odds_ratio(h, "income", "sex", observed=">50K", exposed="Male", epsilon=1)
+        >>> low, high = effect.interval
+        >>> effect.test, bool(low <= effect["value"][0] <= high), 0 <= effect.pvalue <= 1
+        ('Wald', True, True)
     """
 
     statistic: float = math.nan
@@ -245,7 +254,8 @@ class Cells:
     def moved(self, jacobian: np.ndarray) -> np.ndarray:
         """Returns the covariance of statistics by the noise that is left in counts moved to at least 0.
 
-        A count of 0 keeps no noise of its own: it moves the counts above 0 alike, for the total stays.
+        A count of 0 keeps no noise of its own. Its noise moves all counts above 0 by the same, so that the
+        total stays.
         """
         free = self.counts.reshape(-1) > 0
         kept = jacobian * free + np.outer(jacobian @ free, ~free) / max(int(free.sum()), 1)

@@ -16,8 +16,8 @@ made of means and variances of means alone, so they hold with that sum in place 
 degrees of freedom follow from the part of the rows, which is estimated, while the noise's is known.
 
 Example: 40 rows with mean 10 and 50 rows with mean 12, both with a variance of 9: without noise the
-difference is -2 +- 1.27 (95 %) and t is -3.14. Noise of variance 2 in each of 20 parts of width 1 widens
-the interval to +- 1.36.
+difference is -2 +- 1.27 (95 %) and t is -3.14. Noise of variance 2 in each of 20 parts of width 1, from 0
+to 20, widens the interval to +- 2.65.
 """
 
 from __future__ import annotations

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 import miners
+import miners.statistics
 import miners.tables
 import pinq
 import pinq_secure
 from tests.support.house.checkout import ROOT
 
 FITTED_BY_OTHERS = {"FitWarning", "Forest", "Tree", "UndeclaredValueWarning"}
-MODULES = (pinq, miners, miners.tables, pinq_secure)
+MODULES = (pinq, miners, miners.statistics, miners.tables, pinq_secure)
 # A server, a damaged ledger or other parties are needed to meet these.
 ELSEWHERE = {
     *("EngineError", "InternalError", "LedgerError", "NotAllowed", "NotAuthorised", "TooManyRequests", "Unavailable"),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import miners
+import miners.statistics
 import miners.tables
 import pinq
 import pinq_secure
@@ -44,7 +45,11 @@ def test_import_directions() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("package", [pinq, miners, pinq_secure, miners.tables], ids=lambda package: package.__name__)
+@pytest.mark.parametrize(
+    "package",
+    [pinq, miners, pinq_secure, miners.statistics, miners.tables],
+    ids=lambda package: package.__name__,
+)
 def test_a_notebook_shows_every_public_class(package: Any) -> None:
     """An object that a person makes or gets has a view of its own; an error prints."""
     kinds = [kind for kind in (getattr(package, name) for name in package.__all__) if inspect.isclass(kind)]
@@ -54,7 +59,7 @@ def test_a_notebook_shows_every_public_class(package: Any) -> None:
     assert "a &lt; b" in pinq.Categorical(values=("a < b", "c"))._repr_html_()
 
 
-@pytest.mark.parametrize("package", [pinq, miners], ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", [pinq, miners, miners.statistics], ids=lambda package: package.__name__)
 def test_every_public_name_exists(package: Any) -> None:
     """``__all__`` and ``dir`` list exactly what can be had."""
     for name in package.__all__:

@@ -10,7 +10,10 @@ import pytest
 
 import pinq
 from miners.statistics import compare, independence, logistic, odds_ratio, survival
-from miners.statistics.cells import CountDraft
+from miners.statistics.cells import Cells, CountDraft
+from miners.statistics.comparisons import Means
+from miners.statistics.laws import student_quantile
+from pinq.public.epsilon import Epsilon
 from tests.support.house.assurance import ASSURANCE
 
 YES_NO = pinq.Categorical(values=("no", "yes"))
@@ -93,3 +96,19 @@ def test_means_and_regressions(handle: Any, epsilon: float) -> None:
     model: Any = logistic._draft(handle, "event", ["arm", "week"], epsilon=epsilon)
     made = [(result["low"][0], result["high"][0]) for result in results(model, shares, 1000, epsilon)]
     assert 0.9 <= np.mean([low <= np.exp(0.7) <= high for low, high in made]) <= 0.995
+
+
+@pytest.mark.parametrize(("noise", "half", "t"), [(1e-12, 1.27, 3.14), (2.0, 2.65, 1.48)])
+def test_noise_widens_means_as_the_example_says(noise: float, half: float, t: float) -> None:
+    """40 rows of mean 10, 50 of mean 12, both with the variance 9, in 20 parts from 0 to 20."""
+    middles = np.arange(20) + 0.5
+    counts = np.zeros((2, 20))
+    for group, (rows, mean) in enumerate([(40, 10), (50, 12)]):
+        far = (9 * (rows - 1) - rows / 4) / 12  # rows at 3.5 from the mean; all others are at 0.5
+        counts[group, [mean - 4, mean + 3]] = far / 2
+        counts[group, [mean - 1, mean]] = (rows - far) / 2
+    means = Means.of(Cells(counts, counts, noise, Epsilon.of(1), 0.95, ""), middles)
+    statistic, _, below = means.welch()
+    np.testing.assert_allclose(means.mean, [10, 12])
+    np.testing.assert_allclose(student_quantile(0.95, below) * np.sqrt(means.variance.sum()), half, atol=0.005)
+    np.testing.assert_allclose(np.sqrt(statistic), t, atol=0.005)
