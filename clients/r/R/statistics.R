@@ -3,7 +3,8 @@
 #' Each is computed from one noisy table of counts, which costs `epsilon`. Intervals and p-values contain two
 #' errors: rows differ from sample to sample, and each count has noise. Where counts are less than ten times
 #' their noise, a test redraws rows and noise 1,000 times under the hypothesis of no effect, from a public
-#' seed. Where the noise hides the counts, the numbers are missing. Rows with a missing value are left out.
+#' seed. Where the noise hides the counts, the statistic is missing, and a warning says so. Rows with a missing
+#' value are left out.
 #'
 #' @param x A handle, or one part.
 #' @param time The column of the time until the event or the end of observation: a number, or [cuts()].
@@ -18,8 +19,9 @@
 #' @param reuse As in [noisy_count()].
 #' @param level The confidence level of the intervals.
 #' @param ... Further arguments of the plot.
-#' @return A data frame with `value`, `low` and `high`. Attributes: `test`, `statistic`, `df` and `p.value`;
-#'   of survival curves also `at_risk`. `plot()` of survival curves draws steps, bands and numbers at risk.
+#' @return A data frame with `value`, `low` and `high`: of the curves, of the odds ratio, or of the counts that
+#'   `independence()` tests. Attributes: `test`, `statistic`, `df` and `p.value`; of survival curves also
+#'   `at_risk`. `plot()` of survival curves draws steps, bands and numbers at risk.
 #' @examples
 #' \dontrun{
 #' curves <- survival(people, "week", "arrest", by = "aid", observed = "yes", epsilon = 0.5)
@@ -112,7 +114,7 @@ independence <- function(x, a, b, epsilon, reuse = FALSE, level = 0.95) {
   half <- laplace_interval(asked$scale, level)
   seen <- as.vector(asked$noisy)
   frame <- data.frame(labels, value = seen, low = seen - half, high = seen + half)
-  stated(frame, asked, test, FALSE, "pinq_statistic")
+  stated(frame, asked, test, faint, "pinq_statistic", hidden = character()) # counts have intervals of their own
 }
 
 #' @rdname statistics
@@ -294,8 +296,8 @@ band <- function(value, deviation, z) {
   data.frame(value = value, low = pmin(pmax(low, 0), 1), high = pmin(pmax(high, 0), 1))
 }
 
-stated <- function(frame, asked, test, faint, classes, ...) {
-  if (faint) frame[c("value", "low", "high")] <- NA_real_
+stated <- function(frame, asked, test, faint, classes, ..., hidden = c("value", "low", "high")) {
+  if (faint) frame[hidden] <- NA_real_
   if (faint) warning("there is no power: the noise is as large as the counts; take a larger epsilon, or fewer parts.")
   rownames(frame) <- NULL
   made <- structure(frame, epsilon = asked$epsilon, n = sum(asked$counts), ..., class = c(classes, "pinq_answer", "data.frame"))
