@@ -177,7 +177,7 @@ class _Reader:
             items[name] = self._value(item, scope, grouped=bool(groups))
         query = f"SELECT {', '.join(f'{value} AS {quoted(name)}' for name, value in items.items())} FROM {source}"
         if node["where_clause"]:
-            query += f" WHERE {self._scalar(node['where_clause'], scope)}"
+            query += f" WHERE {self._condition(node['where_clause'], scope)}"
         if groups:
             query += f" GROUP BY {', '.join(f'{quoted(name)}.{quoted(column)}' for name, column in groups)}"
         return query, frozenset(persons), frozenset(map(folded, items))
@@ -264,7 +264,11 @@ class _Reader:
         value = self._scalar(values[0], scope) if values else "*"
         value = f"TRY_CAST({value} AS {EXACT})" if name == "sum" else value
         call = f"{'count' if name == 'count_star' else name}({'DISTINCT ' if node['distinct'] else ''}{value})"
-        return f"{call} FILTER (WHERE {self._scalar(node['filter'], scope)})" if node["filter"] else call
+        return f"{call} FILTER (WHERE {self._condition(node['filter'], scope)})" if node["filter"] else call
+
+    def _condition(self, node: dict[str, Any], scope: _Scope) -> str:
+        """Writes a condition. A text that is neither true nor false is missing: WHERE itself would fail on it."""
+        return f"TRY_CAST({self._scalar(node, scope)} AS BOOLEAN)"
 
     def _scalar(self, node: dict[str, Any], scope: _Scope) -> str:
         """Writes an expression of one row, whose error is its missing value."""

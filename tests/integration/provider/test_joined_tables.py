@@ -428,6 +428,16 @@ def test_whatever_changes_the_rows_of_a_join_begins_a_version(tmp_path: Path) ->
     assert version(clinic(tmp_path, EACH + " WHERE v.ward = 'n'", visits={"csv": {"quote": "'"}})) == 5
 
 
+def test_no_row_decides_whether_a_condition_fails(tmp_path: Path) -> None:
+    """A condition of text is read as true or false outside of what it computes; what is neither is missing."""
+    files(tmp_path, [("1", "true", 1), ("2", "m", 2), ("3", None, 3)], VISITS)
+    for condition in ("sex", "lower(sex)", "CAST(sex AS VARCHAR)", "CASE WHEN age > '0' THEN sex END"):
+        assert rows_of(clinic(tmp_path, f"SELECT person, sex FROM patients WHERE {condition}")) == [("1", "true")]
+        counted = f"SELECT person, count(*) FILTER (WHERE {condition}) AS n FROM patients GROUP BY person"
+        assert sorted(rows_of(clinic(tmp_path, counted))) == [("1", 1), ("2", 0), ("3", 0)]
+    assert rows_of(clinic(tmp_path, "SELECT person, sex FROM patients WHERE 'x'")) == []
+
+
 def test_the_page_on_joined_tables_is_a_policy(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "policy.md").read_text(encoding="utf-8")
     several, joined = page.split("\n## Several tables")[1].split("```yaml\n")[1:3]
