@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Set
@@ -140,20 +141,23 @@ def row_wise(value: object, where: str, sources: Set[tuple[str, ...]]) -> set[tu
     Raises:
         PolicyError: It is no expression over one row of these columns.
     """
-    read, growth = set[tuple[str, ...]](), 1
+    read = set[tuple[str, ...]]()
     for node in nodes(value):
         if problem := _problem(node, sources):
             raise PolicyError(f"{where} {problem}; it looks at one row and at nothing else.")
         if node["class"] == "COLUMN_REF":
             read.add(column_of(node))
-        # replace(replace(x, 'a', 'bb'), 'b', 'ccc') may double a text and then treble it: 6.
-        growth *= _growth(node)
+    require_growth(growth_of(value), where)
+    return read
+
+
+def require_growth(growth: int, where: str) -> None:
+    """Raises ``PolicyError`` where more characters may come of one than memory is sure to hold."""
     if growth > MAX_GROWTH:
         raise PolicyError(
             f"{where} can make {growth:,} characters of one; at most {MAX_GROWTH:,} are possible. "
             "Replace by shorter texts."
         )
-    return read
 
 
 def column_of(node: Node) -> tuple[str, ...]:
@@ -239,6 +243,14 @@ def _wrong_call(node: Node) -> str:
     extras = (node["schema"], node["catalog"], node["filter"], node["distinct"], node["export_state"])
     ordered = node["order_bys"] != {"type": "ORDER_MODIFIER", "orders": []}
     return f"calls {node['function_name']} in a form that is not allowed" if any(extras) or ordered else ""
+
+
+def growth_of(value: object) -> int:
+    """The largest number of characters that the replacements of an expression make of one character.
+
+    replace(replace(x, 'a', 'bb'), 'b', 'ccc') may double a text and then treble it: 6.
+    """
+    return math.prod(map(_growth, nodes(value)))
 
 
 def _growth(node: Node) -> int:

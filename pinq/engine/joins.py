@@ -42,8 +42,11 @@ from pinq.engine.derived import (
     check_formulas,
     column_of,
     folded,
+    growth_of,
+    listed,
     nodes,
     parse_tree,
+    require_growth,
     row_wise,
     unplaced,
     with_lookups,
@@ -78,11 +81,13 @@ class _Relation:
         persons: The names of its columns that hold persons.
         reads: The names of its columns that are read; filled while expressions are.
         columns: All its columns; None where only the source knows.
+        growth: The largest number of characters that it makes of one character of a file.
     """
 
     persons: frozenset[str]
     reads: dict[str, str]
     columns: frozenset[str] | None = None
+    growth: int = 1
 
 
 _Scope = dict[str, _Relation]
@@ -115,10 +120,10 @@ def checked_join(policy: Policy, tables: Mapping[str, Policy]) -> Policy:
         return policy
     with duckdb.connect(config={"enable_external_access": "false", "autoinstall_known_extensions": "false"}) as parser:
         reader = _Reader(parser, policy, tables)
-        query, persons, _ = reader.select(reader.parsed(policy.source.select)["node"])
+        query, made = reader.select(reader.parsed(policy.source.select)["node"])
     unit = declared_columns(policy)[-1]
     reader.require(
-        folded(unit) in persons, f"has no column {unit!r} (the `privacy_unit`) that is a table's column of persons"
+        folded(unit) in made.persons, f"has no column {unit!r} (the `privacy_unit`) that is a table's column of persons"
     )
     columns = {name: tuple(reader.reads[name].values()) for name in reader.tables}
     return policy.model_copy(update={"joined": Joined(query=query, tables=reader.tables, columns=columns)})
@@ -154,8 +159,8 @@ class _Reader:
         statement: Any = unplaced(statements[0])
         return dict(statement)
 
-    def select(self, node: dict[str, Any]) -> tuple[str, frozenset[str], frozenset[str]]:
-        """Reads a SELECT; returns its new text, the names of its columns of persons, and of all columns."""
+    def select(self, node: dict[str, Any]) -> tuple[str, _Relation]:
+        """Reads a SELECT; returns its new text, and the table that it makes."""
         self.require(node["type"] == "SELECT_NODE", "is a UNION, or no SELECT with FROM")
         own = ("select_list", "from_table", "where_clause", "group_expressions", "group_sets")
         self._require_plain(node, self._plain, own)
@@ -180,7 +185,10 @@ class _Reader:
             query += f" WHERE {self._condition(node['where_clause'], scope)}"
         if groups:
             query += f" GROUP BY {', '.join(f'{quoted(name)}.{quoted(column)}' for name, column in groups)}"
-        return query, frozenset(persons), frozenset(map(folded, items))
+        parts = [node["where_clause"], *node["select_list"]]
+        growth = max(map(_growth, parts)) * max(relation.growth for relation in scope.values())
+        require_growth(growth, self._where)
+        return query, _Relation(frozenset(persons), {}, frozenset(map(folded, items)), growth)
 
     def _require_plain(self, node: dict[str, Any], plain: dict[str, Any], read: tuple[str, ...]) -> None:
         """Requires that all keys of a node but those that are read have the values of a plain one."""
@@ -199,8 +207,8 @@ class _Reader:
             case "SUBQUERY":
                 self._require_plain(node, plain["right"], ("alias", "subquery"))
                 self.require(node["alias"], "has a SELECT in FROM without a name")
-                query, persons, columns = self.select(node["subquery"]["node"])
-                return f"({query}) AS {quoted(node['alias'])}", {folded(node["alias"]): _Relation(persons, {}, columns)}
+                query, relation = self.select(node["subquery"]["node"])
+                return f"({query}) AS {quoted(node['alias'])}", {folded(node["alias"]): relation}
             case "JOIN":
                 self._require_plain(node, plain, ("left", "right", "condition", "join_type"))
                 return self._join(node)
@@ -281,6 +289,12 @@ class _Reader:
         text = json.dumps({"error": False, "statements": [statement]})
         ((query,),) = self._parser.execute("SELECT json_deserialize_sql(?::JSON)", [text]).fetchall()
         return f"TRY(({query.removeprefix('SELECT ')}))"
+
+
+def _growth(part: dict[str, Any]) -> int:
+    """The largest number of characters that an expression makes of one: it repeats texts, and replaces in them."""
+    joined = [node for node in nodes(part) if node.get("function_name") in ("||", "concat")]
+    return growth_of(part) * (1 + sum(len(listed(node["arguments"])) - 1 for node in joined))
 
 
 def _conjuncts(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

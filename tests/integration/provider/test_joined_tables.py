@@ -115,6 +115,14 @@ def test_max_rows_bounds_a_person_after_the_join(tmp_path: Path) -> None:
     assert any("more than max_rows" in problem for problem in report.problems)
 
 
+def repeated(deep: int, times: int) -> str:
+    """A SELECT that repeats a text so many times, at each of its levels."""
+    select = "SELECT person, sex FROM patients"
+    for _ in range(deep):
+        select = f"SELECT t.person, concat({', '.join(['t.sex'] * times)}) AS sex FROM ({select}) t"
+    return select
+
+
 REFUSED = {
     "joins rows of several people": [
         "SELECT p.person, p.sex FROM patients p JOIN visits v ON v.ward = p.sex",
@@ -234,6 +242,12 @@ REFUSED = {
     "two columns called": ["SELECT person, sex, sex FROM patients"],
     "in a form that is not allowed": ["SELECT person, count(sex ORDER BY age) AS n FROM patients GROUP BY person"],
     "with 2 values": ["SELECT person, min(sex, 2) AS n FROM patients GROUP BY person"],
+    "characters of one": [
+        "SELECT x.person, replace(x.sex, 'f', '" + "f" * 200 + "') AS sex FROM "
+        "(SELECT person, replace(sex, 'f', '" + "f" * 200 + "') AS sex FROM patients) x",
+        repeated(4, 12),
+        repeated(14, 2),
+    ],
     "has a lambda": ["SELECT person, x -> x AS n FROM patients"],
     "has a parameter": ["SELECT person, $1 AS n FROM patients"],
     "has a operator try": ["SELECT person, TRY(1) AS n FROM patients"],
@@ -296,6 +310,11 @@ def generated(draw: random.Random, deep: int = 2) -> str:
     return f"SELECT {first} AS person, {value} AS a FROM {text}{where}" + (
         f" GROUP BY {', '.join(groups)}" if groups else ""
     )
+
+
+def test_a_text_may_be_repeated_in_each_of_several_selects(tmp_path: Path) -> None:
+    files(tmp_path, [("1", "f", 1)], [])
+    assert rows_of(clinic(tmp_path, repeated(3, 12))) == [("1", "f" * 12**3)]
 
 
 @pytest.mark.parametrize("seed", range(4))
