@@ -99,10 +99,13 @@ def completed(policy: Policy) -> Policy:
     Raises:
         PolicyError: One of them is wrong.
     """
-    for table in policy.each:
-        check_formulas(table)
-    tables = {name: checked_join(with_lookups(table), policy.tables) for name, table in policy.tables.items()}
-    own = checked_join(with_lookups(policy), policy.tables)
+    try:
+        for table in policy.each:
+            check_formulas(table)
+        tables = {name: checked_join(with_lookups(table), policy.tables) for name, table in policy.tables.items()}
+        own = checked_join(with_lookups(policy), policy.tables)
+    except RecursionError:
+        raise PolicyError(f"A formula or a SELECT of {policy.dataset!r} is nested too deeply.") from None
     return own.model_copy(update={"tables": tables}) if tables else own
 
 

@@ -248,6 +248,10 @@ REFUSED = {
         repeated(4, 12),
         repeated(14, 2),
     ],
+    "nested too deeply": [
+        f"SELECT person, {'lower(' * 900}sex{')' * 900} AS sex FROM patients",
+        repeated(300, 1),
+    ],
     "has a lambda": ["SELECT person, x -> x AS n FROM patients"],
     "has a parameter": ["SELECT person, $1 AS n FROM patients"],
     "has a operator try": ["SELECT person, TRY(1) AS n FROM patients"],
