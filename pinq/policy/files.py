@@ -57,9 +57,13 @@ def source_facts(policy: Policy) -> tuple[FileFacts, ...]:
     return tuple(fact for file in source_files(policy) for fact in facts_with_log(file))
 
 
-def facts_with_log(file: Path) -> tuple[FileFacts, FileFacts]:
-    """Returns the facts of a file and of its write-ahead log, which a database may have."""
-    return file_facts(file), file_facts(file.with_name(file.name + ".wal"))
+def facts_with_log(file: Path) -> tuple[FileFacts, ...]:
+    """Returns the facts of a file and of its write-ahead logs, which a database may have.
+
+    SQLite leaves an empty log where it only reads, and may set the owner of a log anew: that counts for nothing.
+    """
+    log, other = (file_facts(file.with_name(file.name + end)) for end in (".wal", "-wal"))
+    return (file_facts(file), log, *([other[:3]] if other[1:] and other[1] else []))
 
 
 def file_facts(file: Path) -> FileFacts:

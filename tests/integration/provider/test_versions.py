@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +20,7 @@ from pinq.ledger import events
 from pinq.ledger.events import Begun
 from pinq.ledger.ledger import Ledger
 from pinq.policy.dialect import Dialect
+from pinq.policy.files import file_facts
 from pinq.policy.policy import Policy
 from pinq.provider.check import check
 from pinq.provider.grants import grant
@@ -163,6 +165,24 @@ def test_a_file_that_was_written_again_begins_a_version_whatever_was_written(
     os.replace(tmp_path / "other.csv", file)
     assert version(ward()) == 3
     assert [record.number for record in begun(ward())] == [1, 2, 3]
+
+
+def test_what_sqlite_has_in_its_log_alone_begins_a_version(ward: Callable[..., Policy], tmp_path: Path) -> None:
+    """A program that keeps the database open leaves the file itself as it was, and each commit in the log."""
+    with closing(sqlite3.connect(tmp_path / "ward.sqlite")) as base:
+        base.execute("PRAGMA journal_mode = WAL")
+        base.execute("CREATE TABLE ward (status, dose)")
+        base.commit()
+        base.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        place = {"database": "ward.sqlite", "table": "ward"}
+        base_of = ward(source=place, csv=None, dataset="base")
+        grant(base_of, "ana", 9)
+        assert [version(base_of), version(base_of)] == [1, 1]
+        file = file_facts(tmp_path / "ward.sqlite")
+        base.execute("INSERT INTO ward VALUES ('s0', 1)")
+        base.commit()
+        assert file_facts(tmp_path / "ward.sqlite") == file
+        assert [version(base_of), version(base_of)] == [2, 2]
 
 
 def test_an_event_says_when_by_whom_and_what_was_seen(ward: Callable[..., Policy], tmp_path: Path) -> None:
