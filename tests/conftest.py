@@ -54,8 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", f"ignore::{kind}")
 
 
-LONG = Path(__file__).with_name("long.txt").read_text(encoding="utf-8").splitlines()
-LONG_FILES = {test.partition("::")[0]: -place for place, test in enumerate(reversed(LONG))}
+LONG = dict.fromkeys(Path(__file__).with_name("long.txt").read_text(encoding="utf-8").splitlines())  # the longest first
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -67,7 +66,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)  # after the order was drawn
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files come first, so that no core waits for one at the end; a file's tests stay together."""
-    items.sort(key=lambda item: LONG_FILES.get(item.nodeid.partition("::")[0], 1))
+    order = {file: place for place, file in enumerate(dict.fromkeys(test.partition("::")[0] for test in LONG))}
+    items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -465,27 +465,27 @@ class _Fit:
             if self._visit(0) < ACCURACY**2 * cells:
                 break
         for place in range(1, len(self.tables)):
-            self._tell(self.tree.parents[place], place)
+            self._send(self.tree.parents[place], place)
 
     def _visit(self, place: int) -> float:
         """Improves a clique and all beyond it; returns the sum of squared distances that were found, in deviations."""
         found = sum(self._improve(place, table) for table in self.own[place])
         for child in self.tree.near[place]:
             if self.tree.parents[child] == place:
-                self._tell(place, child)
+                self._send(place, child)
                 found += self._visit(child)
-                self._tell(child, place)
+                self._send(child, place)
         return found
 
-    def _tell(self, place: int, other: int) -> None:
+    def _send(self, place: int, other: int) -> None:
         """Sends a clique's marginal of what it shares with a neighbour, unless the neighbour knows it."""
         if (place, other) in self.stale:
             self.stale.remove((place, other))
             edge = max(place, other)  # of two neighbours the later is the child
             parting = self.tree.separator(edge)
-            told = _summed(self.tables[place], self.tree.cliques[place], parting)
-            self._multiply(other, parting, told / np.maximum(self.shared[edge], TINY), place)
-            self.shared[edge] = told
+            marginal = _summed(self.tables[place], self.tree.cliques[place], parting)
+            self._multiply(other, parting, marginal / np.maximum(self.shared[edge], TINY), place)
+            self.shared[edge] = marginal
 
     def _multiply(self, place: int, columns: Clique, factor: np.ndarray, source: int = -1) -> None:
         self.tables[place] *= self.tree.spread(factor, columns, place)

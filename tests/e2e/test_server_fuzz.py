@@ -31,6 +31,8 @@ from tests.support.house.assurance import ASSURANCE, note
 from tests.support.processes.servers import COLUMNS, Server, people, publish, serving, token_of
 from tests.support.requests.every_request import CATALOGUES
 
+pytestmark = pytest.mark.long  # together: the last one counts the replies to all
+
 MANY = 50_000 if os.environ.get("PINQ_ATTACK") else 10_000 if ASSURANCE else 1_000
 VARIANTS = 9
 FACTS = {"code", "message", "asked", "remaining", "scope", "retry_after", "parameter", "problem", "allowed"}

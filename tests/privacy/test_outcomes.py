@@ -41,6 +41,8 @@ from tests.support.house.assurance import ASSURANCE, note
 from tests.support.tables.generated_tables import COLUMN_KINDS, KINDS, QUERIES, Case, World, cases_of
 from tests.support.tables.spark_workers import codes_of, workers_over
 
+pytestmark = pytest.mark.long  # together: what one has asked another one counts
+
 WORLDS, CASES = 4_000 if ASSURANCE else 12, 25
 CHUNKS = 40 if ASSURANCE else 2
 MANY = 40

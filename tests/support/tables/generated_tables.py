@@ -10,6 +10,7 @@ new class is in without being named, and where it cannot be made so that it is a
 from __future__ import annotations
 
 import inspect
+import itertools
 import random
 import types
 from abc import ABC
@@ -312,7 +313,13 @@ class _Maker:
         return self.schema.categorical(name).labels
 
     def _groups(self, hint: Any, known: dict[str, Any]) -> Any:
-        labels = list(self._labels(known["column"]))
+        """Groups of a column's values; or of intervals of its numbers, some of them left out."""
+        column = known["column"]
+        if column in self.schema.numeric_columns:
+            ends = [None, *self._points(hint, known), None]
+            labels = [*itertools.pairwise(ends), *([None] if self.schema.numeric(column).nullable else [])]
+        else:
+            labels = list(self._labels(column))
         self.draw.shuffle(labels)
         labels, count = labels[: self.draw.randint(1, len(labels))], self.draw.randint(1, 4)
         return tuple(tuple(labels[first::count]) for first in range(min(count, len(labels))))
