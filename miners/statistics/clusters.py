@@ -19,7 +19,7 @@ import pandas as pd
 from miners.fitted.theme import axes_of, colour, titled
 from miners.statistics.cells import FAINT, SEED, Axis, Cells, Question, Result, StatisticFunction
 from miners.tables.columns import Column, Columns
-from miners.tables.table import Draft
+from miners.tables.table import NUMBERS, Draft
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing, whole_number
@@ -51,8 +51,10 @@ class Clusters(Result):
             rows: The rows, shape (rows, columns), with the columns that were clustered.
 
         Raises:
-            QueryError: A column is missing.
+            QueryError: A column is missing, or the noise hides the centres.
         """
+        if "centers" not in self.more:
+            raise QueryError("there are no centres, for the noise hides them; take a larger epsilon.")
         names = [axis.name for axis in self.axes]
         lost = [name for name in names if name not in rows]
         if lost:
@@ -72,7 +74,8 @@ class Clusters(Result):
             The axes.
         """
         ax = axes_of("clusters", ax, (5.6, 4.6))
-        names, sizes = [axis.name for axis in self.axes], self.more["sizes"]["value"].to_numpy()
+        names = [axis.name for axis in self.axes]
+        sizes = self.more["sizes"]["value"].to_numpy() if "sizes" in self.more else np.zeros(0)
         ends = [self.frame[self.frame["column"] == name] for name in (names * 2)[:2]]
         for number, size in enumerate(sizes):
             (x, wide), (y, high) = (
@@ -85,7 +88,8 @@ class Clusters(Result):
         ax.set_ylim(float(bounds[1].lower), float(bounds[1].upper))
         ax.set_xlabel(names[0])
         ax.set_ylabel((names * 2)[1])
-        ax.legend(fontsize=8, markerscale=0.6)
+        if len(sizes):
+            ax.legend(fontsize=8, markerscale=0.6)
         titled(ax, self.title)
         return ax
 
@@ -141,11 +145,11 @@ def _clustered(axes: tuple[Axis, ...], clusters: int, cells: Cells) -> Result:
     names = [axis.name for axis in axes]
     frame = pd.DataFrame(
         [(number, name, *centres[number, at]) for at, name in enumerate(names) for number in range(clusters)],
-        columns=["cluster", "column", "value", "low", "high"],
+        columns=["cluster", "column", *NUMBERS],
     ).sort_values("cluster", kind="stable", ignore_index=True)
     more = {
         "centers": pd.DataFrame(centres[:, :, 0], columns=names),
-        "sizes": pd.DataFrame(sizes, columns=["value", "low", "high"]),
+        "sizes": pd.DataFrame(sizes, columns=NUMBERS),
     }
     faint = not np.isfinite(centres).all()
     share = 1 - spread / whole if whole else 1.0

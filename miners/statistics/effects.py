@@ -112,6 +112,11 @@ def _rates(
     return Axis.of(handle, event, 2), Axis.of(handle, by), times, layers, times[0].middles if times else np.ones(1)
 
 
+def _totals(table: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows of each kind, and the times at risk, of counts by kind, group, time and stratum."""
+    return table.sum(axis=2), np.tensordot(table.sum(axis=0), at, axes=([1], [0]))
+
+
 def _contrast(
     name: str,
     question: Question,
@@ -130,7 +135,7 @@ def _contrast(
 
     def statistic(counts: np.ndarray) -> np.ndarray:
         table = counts[list(kinds)][:, list(groups)].reshape(2, 2, len(at), -1)
-        (events, others), time = table.sum(axis=2), np.tensordot(table.sum(axis=0), at, axes=([1], [0]))
+        (events, others), time = _totals(table, at)
         return MEASURES[name](events, others, time)
 
     def finish(cells: Cells) -> Result:
@@ -292,7 +297,8 @@ class Standard:
     def counted(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns events and times at risk, both of shape (groups, strata)."""
         table = counts.reshape(len(counts), len(self.groups.labels), len(self.at), -1)
-        return table[self.event].sum(axis=1), np.tensordot(table.sum(axis=0), self.at, axes=([1], [0]))
+        kinds, time = _totals(table, self.at)
+        return kinds[self.event], time
 
     def crude(self, counts: np.ndarray) -> np.ndarray:
         """Returns the rate of each group as it is."""

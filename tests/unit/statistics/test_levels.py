@@ -6,13 +6,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import pinq
+from miners import statistics
 from miners.statistics import compare, independence, logistic, odds_ratio, survival
 from miners.statistics.cells import Cells, CountDraft
 from miners.statistics.comparisons import Means
 from miners.statistics.laws import student_quantile
+from pinq.errors import QueryError
 from pinq.public.epsilon import Epsilon
 from tests.support.house.assurance import ASSURANCE
 
@@ -64,17 +67,28 @@ def test_survival(handle: Any) -> None:
     assert 0.005 <= level(results(draft, shares, 500, epsilon)) <= 0.1
 
 
-def test_no_number_where_noise_hides_all(handle: Any) -> None:
-    for function, columns in (
-        (independence, ("event", "arm")),
-        (odds_ratio, ("event", "arm")),
-        (survival, ("week", "event")),
-    ):
-        draft: Any = function._draft(handle, *columns, epsilon=0.01)
-        result = draft.computed(np.full(draft.parts.shape, 9), 100.0)
-        assert result.frame["value"].isna().all()
-        assert np.isnan(result.pvalue)
-        assert any("no power" in note for note in result.notes)
+ASKED: dict[str, tuple[Any, ...]] = {
+    "compare": ("week", "arm"),
+    "hazard_ratio": ("week", "event", "arm"),
+    "kmeans": (["week"], 2),
+    "poisson": ("week", "arm"),
+    "standardised": ("event", "arm", pinq.Cuts("week", (24,))),
+    "survival": ("week", "event"),
+}
+
+
+@pytest.mark.parametrize("name", sorted({*statistics.__all__} - {"Result"}))
+def test_no_number_where_noise_hides_all(handle: Any, name: str) -> None:
+    """All numbers are missing with a reason; what is left prints and draws."""
+    draft: Any = getattr(statistics, name)._draft(handle, *ASKED.get(name, ("event", "arm")), epsilon=0.01)
+    result = draft.computed(np.full(draft.parts.shape, 9), 100.0)
+    assert result.frame["value"].isna().all()
+    assert np.isnan(result.pvalue)
+    assert "no power" in str(result)
+    assert result.plot().get_title(loc="left") == result.title
+    if name == "kmeans":
+        with pytest.raises(QueryError, match="no centres"):
+            result.predict(pd.DataFrame({"week": [1]}))
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0] if ASSURANCE else [2.0])  # half a minute each
