@@ -40,9 +40,9 @@ def sql(
 ) -> Table | Plan:
     """Answers a SELECT over the handle's table, with noise; needs sqlglot.
 
-    It supports COUNT, SUM, AVG, MEDIAN, quantiles, STDDEV and VARIANCE, WHERE with conditions on
-    one column each, GROUP BY of columns, CASE, WIDTH_BUCKET, FLOOR(x / w) * w and DATE_TRUNC,
-    HAVING, ORDER BY and LIMIT or TOP.
+    It supports COUNT, SUM, AVG, MEDIAN, quantiles, STDDEV and VARIANCE, of some rows by FILTER or
+    CASE, WHERE with conditions on one column each, GROUP BY of columns, CASE, WIDTH_BUCKET,
+    FLOOR(x / w) * w and DATE_TRUNC, HAVING, ORDER BY and LIMIT or TOP.
 
     Args:
         handle: A handle on a table, or on a part of it.

@@ -2,9 +2,9 @@
 """Reads JSON lines, and files of SPSS, SAS and Stata, each value as the text that a CSV file would have.
 
 A line of JSON is one row. It is unreadable, and left out, where it is longer than ``MAX_LINE``, or no object in
-the declared encoding; a field that it lacks is missing. Numbers keep their digits, nested values their JSON. The
-columns are the fields that stand in at least half of the first lines of the first file: names are public, and
-one row must not make one.
+the declared encoding; a field that it lacks is missing. Numbers keep their digits; a nested value is its JSON, in
+which numbers are texts. The columns are the fields that stand in at least half of the first lines of the first
+file: names are public, and one row must not make one.
 
 In files of SPSS, SAS and Stata a label stands in the place of the value that it names, a date is 2024-11-16, and a
 value that the file declares missing is missing. A number of a date's column that no calendar has is its first or

@@ -44,8 +44,7 @@ class Expression(Shown, ABC):
     Code asks an expression and never looks at its class, so no branch can forget a new class.
     """
 
-    # On the wire the number 1 is neither true nor 1.0 nor "1", and a field that the class does not
-    # have is no request.
+    # On the wire the number 1 is neither true nor 1.0 nor "1", and a field that the class does not have is no request.
     __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
 
     kind: str
@@ -203,8 +202,7 @@ class Axis:
         spelled = [number_of_text(known) if isinstance(known, str) else math.nan for known in self.labels]
         if is_number(wanted, -(2.0**53), 2.0**53) and spelled.count(float(wanted)) == 1:
             return spelled.index(float(wanted))
-        # A bool is an int to Python: where True and False are the labels, 0 and 1 are no numbers of
-        # parts.
+        # A bool is an int to Python: where True and False are the labels, 0 and 1 are no numbers of parts.
         numbered = all(map(math.isnan, spelled)) and not any(isinstance(known, int) for known in self.labels)
         if numbered and type(wanted) is int and 0 <= wanted < self.size:
             return wanted
@@ -509,14 +507,16 @@ class Ranges(OfColumn, Factor):
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
         """A part for each group, by a table from codes to groups."""
         column = schema.numeric(self.column)
-        if column.codes > MAX_PARTS or not self.groups or not all(self.groups):
-            raise QueryError(f"Ranges takes groups of intervals of a grid below {MAX_PARTS:,} cells; {self!r} is none.")
+        if not self.groups or not all(self.groups):
+            raise QueryError("has no group, or an empty one", parameter="groups", allowed="groups of intervals")
+        if column.codes > MAX_PARTS:
+            raise QueryError(f"`{self.column}` has too many cells for Ranges: take Cuts, or declare a greater `step`.")
         lookup, labels = np.full(column.codes, -1, dtype=np.int64), list[Label]()
         for number, group in enumerate(self.groups):
             placed = [self._place(column, ends) for ends in group]
             for first, end, text in placed:
                 if first >= end or (lookup[first:end] >= 0).any():
-                    raise QueryError(f"{text} of `{self.column}` holds no grid cell or missing value, or another's.")
+                    raise QueryError(f"{text or 'missing'} of `{self.column}` is empty, or overlaps another interval.")
                 lookup[first:end] = number
             labels.append(tuple(text for *_, text in placed))
         starts = np.flatnonzero(np.diff(lookup, prepend=-2))

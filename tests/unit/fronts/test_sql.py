@@ -320,6 +320,13 @@ def test_a_statement_takes_no_room_for_the_cells_of_a_column() -> None:
         tracemalloc.stop()
 
 
+def test_ranges_of_too_fine_a_grid_say_what_to_do() -> None:
+    fine = Schema(columns={"n": Numeric(lower=0, upper=10**7, integer=True)}, max_rows=100)
+    refused = "`n` has too many cells for Ranges: take Cuts, or declare a greater `step`"
+    with simulated(fine, epsilon=1) as own, pytest.raises(QueryError, match=refused):
+        answers(own, "SELECT COUNT(*) FROM t WHERE n < 5 OR n > 9", 1)
+
+
 def test_answers_choose_groups_and_their_order(handle: Any) -> None:
     """HAVING, ORDER BY, LIMIT and TOP look at answers; what only HAVING asks is shown too. Groups that WHERE empties are left out."""
     sizes = ALL.educ.value_counts()
