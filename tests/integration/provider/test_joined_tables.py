@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import pinq
 from pinq.cli.main import app
+from pinq.engine import open_engine, sources
 from pinq.engine.sources import read_columns
 from pinq.errors import PolicyError
 from pinq.ledger.events import Begun
@@ -459,6 +460,38 @@ def test_no_row_decides_whether_a_condition_fails(tmp_path: Path) -> None:
         counted = f"SELECT person, count(*) FILTER (WHERE {condition}) AS n FROM patients GROUP BY person"
         assert sorted(rows_of(clinic(tmp_path, counted))) == [("1", 1), ("2", 0), ("3", 0)]
     assert rows_of(clinic(tmp_path, "SELECT person, sex FROM patients WHERE 'x'")) == []
+
+
+def test_an_expression_that_fails_on_a_row_is_missing_there_wherever_it_stands(tmp_path: Path) -> None:
+    """Also where it stands twice, which an optimizer computes once, before both; and by no infinite number."""
+    files(tmp_path, [("1", "m", 0), ("2", "4", 2)], [])
+    number = "CAST(sex AS INTEGER)"
+    twice = f"SELECT person, {number} AS n, {number} + 1 AS more, 1 / CAST(age AS DOUBLE) AS part FROM patients"
+    assert sorted(rows_of(clinic(tmp_path, twice))) == [("1", None, None, None), ("2", 4, 5, 0.5)]
+    inner = f"SELECT x.person, x.n FROM (SELECT person, {number} AS n FROM patients) x WHERE x.n > 3"
+    assert rows_of(clinic(tmp_path, inner)) == [("2", 4)]
+
+
+def test_numbers_that_sql_takes_for_one_have_one_text(tmp_path: Path) -> None:
+    """Else the order of a person's rows would say by which of both texts their group is known."""
+    for kind in (pa.float64(), pa.float32()):
+        pq.write_table(pa.table({"person": ["1", "2"], "x": pa.array([-0.0, 0.0], kind)}), tmp_path / "p.parquet")
+        grouped = "SELECT person, CAST(x AS VARCHAR) AS sex FROM patients"
+        policy = clinic(tmp_path, grouped, patients={"source": "p.parquet"})
+        assert sorted(rows_of(policy)) == [("1", "0.0"), ("2", "0.0")]
+
+
+def test_the_codes_that_are_kept_of_a_join_are_those_of_its_select(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(sources, "IN_MEMORY_BYTES", 0)
+    files(tmp_path, PATIENTS, VISITS)
+    for condition, rows in (("", 2), ("", 2), (" WHERE p.sex = 'f'", 1)):
+        engine, _ = open_engine(pinq.load_policy(clinic(tmp_path, EACH + condition)).at("made"), salt=b"salt")
+        with closing(engine):
+            assert engine.rows() == rows
+    assert len([*(tmp_path / "state").rglob("*.codes")]) == 1
 
 
 def test_the_page_on_joined_tables_is_a_policy(tmp_path: Path) -> None:
