@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +242,7 @@ REFUSED = {
     "names for the columns": ["SELECT t.person, t.s FROM patients AS t(s, person)"],
     "gives two tables one name": ["SELECT a.person, a.sex FROM patients a JOIN patients A ON a.person = A.person"],
     "without a name": ["SELECT * FROM patients", "SELECT p.* FROM patients p", "SELECT COLUMNS(*) FROM patients"],
-    "two columns called": ["SELECT person, sex, sex FROM patients"],
+    "two columns called": ["SELECT person, sex, sex FROM patients", "SELECT person, age AS SEX, sex FROM patients"],
     "in a form that is not allowed": ["SELECT person, count(sex ORDER BY age) AS n FROM patients GROUP BY person"],
     "with 2 values": ["SELECT person, min(sex, 2) AS n FROM patients GROUP BY person"],
     "characters of one": [
@@ -470,6 +472,13 @@ def test_an_expression_that_fails_on_a_row_is_missing_there_wherever_it_stands(t
     assert sorted(rows_of(clinic(tmp_path, twice))) == [("1", None, None, None), ("2", 4, 5, 0.5)]
     inner = f"SELECT x.person, x.n FROM (SELECT person, {number} AS n FROM patients) x WHERE x.n > 3"
     assert rows_of(clinic(tmp_path, inner)) == [("2", 4)]
+
+
+def test_a_sum_is_exact_in_whatever_order_its_rows_come(tmp_path: Path) -> None:
+    summed = "SELECT pid AS person, sum(cost) AS n FROM visits GROUP BY pid"
+    for costs in itertools.permutations(("100000000000", "0.1", "-100000000000")):
+        files(tmp_path, [], [("1", "n", cost) for cost in costs])
+        assert rows_of(clinic(tmp_path, summed)) == [("1", Decimal("0.1"))]
 
 
 def test_numbers_that_sql_takes_for_one_have_one_text(tmp_path: Path) -> None:
