@@ -18,6 +18,7 @@ from typing import Any
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 KEYS = {"Delete": (46, ""), "Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " "), "Escape": (27, "")}
 SECONDS = 60.0
+READY = "(window.did_handshake ?? true)"  # before it, a page may send two steps of a user in the wrong order
 
 
 class Browser:
@@ -72,7 +73,7 @@ class Browser:
     def fill(self, label: str, text: str) -> None:
         """Types into the field of a label, once it can be typed into, in the place of what is there."""
         self.wait(
-            f"(window.did_handshake ?? true) && ((one) => one && (one.focus(), one.select && one.select(), document.activeElement === one))({_labelled(label)})"
+            f"{READY} && ((one) => one && (one.focus(), one.select && one.select(), document.activeElement === one))({_labelled(label)})"
         )
         self.insert(text) if text else self.press("Delete")
         self.values += 1
@@ -80,20 +81,20 @@ class Browser:
     def push(self, text: str) -> None:
         """Presses a button or follows a link by its text, once it can be pressed."""
         one = f"[...document.querySelectorAll('button, a, summary, .q-item, .q-radio')].find((one) => one.innerText.trim().split('\\n')[0] === {json.dumps(text)} && !one.disabled)"
-        self.wait(f"!!({one})")
+        self.wait(f"{READY} && !!({one})")
         self.js(f"{one}.click()")
         self.clicks += 1
 
     def push_named(self, name: str) -> None:
         """Presses a button by the name that a screen reader says."""
         one = f"document.querySelector('button[aria-label={json.dumps(name)}]')"
-        self.wait(f"!!({one})")
+        self.wait(f"{READY} && !!({one})")
         self.js(f"{one}.click()")
         self.clicks += 1
 
     def choose(self, label: str, option: str) -> None:
         """Chooses an option of a list."""
-        self.wait(f"!!{_labelled(label)} && !document.querySelector('.q-menu')")
+        self.wait(f"{READY} && !!{_labelled(label)} && !document.querySelector('.q-menu')")
         self._point_at(_labelled(label))
         one = f"[...document.querySelectorAll('.q-menu [role=option]')].find((one) => one.innerText.trim() === {json.dumps(option)})"
         self.wait(f"!!({one})")
