@@ -96,7 +96,7 @@ class Stored:
     def from_body(cls, body: Body) -> Self:
         """Reads it back. ``ValueError`` for a field that is unknown, missing or of another type."""
         if cls.flat:
-            own = {field.name for field in fields(cls)} - {cls.flat}  # type: ignore[arg-type]
+            own = _own(cls)
             rest = {name: value for name, value in body.items() if name not in own}
             body = {name: value for name, value in body.items() if name in own} | {cls.flat: rest}
         try:
@@ -109,6 +109,12 @@ class Stored:
 def digest_of(text: str) -> str:
     """SHA-256 of an answer's text, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _own(kind: Any) -> frozenset[str]:
+    """The names of fields that are not written in the place of another."""
+    return frozenset(field.name for field in fields(kind)) - {kind.flat}
 
 
 @cache

@@ -25,6 +25,7 @@ from pinq.ledger.events import (
     Body,
     Charged,
     Created,
+    Event,
     Extended,
     Granted,
     LoggedQuery,
@@ -143,14 +144,17 @@ class Ledger:
         """The charge of a request id and its answer, each None where there is none."""
         return self.log.run(lambda log: log.charge_of(analyst, request))
 
-    def verify(self) -> int:
+    def verify(self, each: Callable[[Event], object] = lambda _: None) -> int:
         """Replays the whole log from scratch; returns the number of events.
 
-        Raises ``LedgerError`` for a damaged database, a broken chain, or an id with two charges or answers.
+        Raises ``LedgerError`` for a damaged database, a broken chain, an answer that is not the logged one, or an id
+        with two charges or answers.
+
+        Args:
+            each: A function that gets each event, after the state of the log has it.
         """
         self.log.database.check()
-        self.log.replay()
-        self.log.check_answers()
+        self.log.replay(each)
         self.log.check_head()
         return self.log.seq
 

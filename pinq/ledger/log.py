@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pinq.errors import LedgerError, PinqError
-from pinq.ledger.database import ROWS_AT_A_TIME, AnswerSize, Database, EventRow, Row, SQLite, T, url_of
+from pinq.ledger.database import ROWS_AT_A_TIME, AnswerSize, Database, EventRow, SQLite, T, url_of
 from pinq.ledger.events import (
     EVENT_BYTES,
     Answered,
@@ -238,14 +238,33 @@ class Log:
         with self._held(), self.database.transaction(write=False, after=after) as rows:
             yield rows
 
-    def replay(self) -> None:
-        """Forgets the state and reads the whole log again; ``LedgerError`` where the snapshot is of another state."""
+    def replay(self, each: Callable[[Event], object] = lambda _: None) -> None:
+        """Forgets the state and reads the whole log and its answers again, in one pass.
+
+        Args:
+            each: A function that gets each event, after the state has it.
+
+        Raises:
+            LedgerError: The chain is damaged, an answer is not the one that was logged, or the snapshot is of another
+                state.
+        """
+        logged = dict[int, str]()
         with self._held():
             self._reset()
             with self.database.transaction(write=False):
                 snapshot = self.database.snapshot()
             with self.database.transaction(write=False, after=1) as rows:
-                self._catch_up(rows, snapshot)
+                for row in rows:
+                    event = self._verified(row, self.seq + 1, self.last)
+                    if snapshot is not None and row.seq == snapshot[0]:
+                        self._compare(event, snapshot[1])
+                    self._apply(event)
+                    each(event)
+                    if isinstance(event.record, Answered):
+                        logged[event.seq] = event.record.payload
+                    if len(logged) == ROWS_AT_A_TIME:
+                        self._check_answers(logged)
+                self._check_answers(logged)
 
     def _keep(self) -> None:
         """Keeps a snapshot, in the running transaction, and forgets what the tables have."""
@@ -445,12 +464,10 @@ class Log:
         assert isinstance(record, kind)  # the fold numbered it
         return record
 
-    def check_answers(self) -> None:
-        """Raises ``LedgerError`` if the text of an answer is not the one that was logged."""
-        logged = {event.seq: event.record.payload for event in self.events() if isinstance(event.record, Answered)}
-        with self._reading():
-            for number, _, payload in self.database.answers(logged):
-                self._intact(number, logged.pop(number), payload)
+    def _check_answers(self, logged: dict[int, str]) -> None:
+        """Raises ``LedgerError`` unless the texts of some answers have the logged digests; empties these."""
+        for number, _, payload in self.database.answers(logged):
+            self._intact(number, logged.pop(number), payload)
         for seq, digest in logged.items():
             self._intact(seq, digest, None)
 
@@ -485,7 +502,7 @@ class Log:
 
     # The chain
 
-    def _catch_up(self, rows: Iterator[EventRow], snapshot: Row | None = None) -> None:
+    def _catch_up(self, rows: Iterator[EventRow]) -> None:
         """Applies events that this process has not seen, verifying the chain.
 
         Example: this process knows events 1 to 7, and another one appended 8 and 9. It reads rows 7, 8
@@ -497,10 +514,7 @@ class Log:
             if last is None or (last.seq, last.hash) != (self.seq, self.last):
                 raise LedgerError(self._cut(self.seq))
         for row in rows:
-            event = self._verified(row, self.seq + 1, self.last)
-            if snapshot is not None and row.seq == snapshot[0]:
-                self._compare(event, snapshot[1])
-            self._apply(event)
+            self._apply(self._verified(row, self.seq + 1, self.last))
 
     def _compare(self, event: Event, payload: str) -> None:
         """Raises ``LedgerError`` unless an event has the digest of its snapshot, and the snapshot is the state."""
@@ -663,7 +677,6 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str], heads: 
                     made.append(row, answers.get(row.seq))
             made.commit()
         log.replay()
-        log.check_answers()
         made.settle(whole_log=True)
         log.seal(heads)
         return f"{log.seq}:{log.last}"

@@ -27,7 +27,7 @@ from pinq.curator.monitor import identified
 from pinq.errors import PinqError, QueryError
 from pinq.language.queries import Answer, Budget, Certificate, Preview, Request
 from pinq.ledger.composition import Costs
-from pinq.ledger.events import Charged
+from pinq.ledger.events import Charged, Event
 from pinq.provider.opening import read_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.public.epsilon import MAX_EPSILON, Epsilon, Exact
@@ -83,10 +83,10 @@ def verify_certificate(
     miner, ids = _stored(text), set(stated.requests)
     reason = "the ledger has no charge under the ids of the certificate."
     with closing(read_ledger(None if policy is None else load_policy(policy), ledger)) as opened:
-        opened.verify()
-        events = list(opened.log.events())
+        events = list[Event]()
+        opened.verify(lambda event: events.append(event) if event.request in ids else None)
         # Ids are an analyst's own, and two who fit with `reuse` draw the same ones.
-        for analyst in sorted({event.analyst for event in events if event.request in ids}):
+        for analyst in sorted({event.analyst for event in events}):
             session = _Answers(miner.schema_, opened.log.state.places)
             given = opened.log.answers(analyst, ids)
             for event in events:
@@ -101,7 +101,7 @@ def verify_certificate(
                 reason = str(error)
                 continue
             if _rounded(again) == _rounded(text):
-                head = f"{events[-1].seq}:{events[-1].hash}"
+                head = f"{opened.log.seq}:{opened.log.last}"
                 return Verified(repr(miner), analyst, tuple(session.used), session.costs.spent, head)
             reason = f"the answers make another model than {Path(model).name}."
     raise QueryError(f"not proved: {reason}")

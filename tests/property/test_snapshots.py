@@ -22,11 +22,15 @@ import pytest
 from pinq.errors import BudgetExceeded, LedgerError
 from pinq.ledger import log as logs
 from pinq.ledger.composition import Demand
-from pinq.ledger.events import LoggedQuery, digest_of
+from pinq.ledger.events import Event, LoggedQuery, digest_of
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.log import Log
 from pinq.ledger.snapshot import dump
 from pinq.ledger.state import LedgerState
+from pinq.provider.report.audit import audit
 from pinq.public.epsilon import Epsilon
+from tests.support.house.assurance import ASSURANCE, note
+from tests.support.processes.postgresql import HERE, kind_of
 
 CHECK = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "verify_log.py"))["verify"]
 CAP, SCHEMA = Epsilon(10**6), {"columns": {"sex": {"values": ["f", "m"]}}}
@@ -150,35 +154,110 @@ def test_a_snapshot_of_a_log_that_was_cut_opens_nothing(tmp_path: Path) -> None:
         Ledger(tmp_path / "l", "d")
 
 
+def test_an_audit_reads_each_event_once_and_each_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one pass: also where answers are compared two at a time, each that was changed is found."""
+    monkeypatch.setattr(logs, "ROWS_AT_A_TIME", 2)
+    with closing(Ledger(tmp_path / "l", "d")) as ledger:
+        ledger.declare("x", CAP, SCHEMA)
+        acts(ledger, Random(5), 20)
+        seen = list[Event]()
+        assert ledger.verify(seen.append) == ledger.log.seq
+        assert [event.hash for event in seen] == [event.hash for event in ledger.log.events()]
+    with closing(sqlite3.connect(tmp_path / "l")) as raw:
+        answers = raw.execute("SELECT seq FROM answers").fetchall()
+        assert len(answers) > 5
+        for number in answers:
+            with raw:
+                raw.execute("UPDATE answers SET payload = payload || ' ' WHERE seq = ?", number)
+            with pytest.raises(LedgerError, match=f"answer of event {number[0]} is not"):
+                audit(ledger=tmp_path / "l")
+            with raw:
+                raw.execute("UPDATE answers SET payload = rtrim(payload) WHERE seq = ?", number)
+    read, verified = list[int](), Log._verified
+    monkeypatch.setattr(Log, "_verified", lambda log, row, *place: read.append(row.seq) or verified(log, row, *place))
+    assert audit(ledger=tmp_path / "l").events == len(seen)
+    last = max(event.seq for event in seen if event.kind == "snapshot")
+    assert [number for number in read if number < last] == [*range(1, last)]  # later ones: at the opening, too
+
+
+KILLS = 300 if ASSURANCE else 4
+# A forking writer: for each line of its input a child charges until it is killed, with a snapshot for each charge. It
+# says in one write when a snapshot begins, and what was charged.
 WRITER = """
-import sys
-from pinq.ledger import log as logs
+import os, sys
 from pinq.ledger.composition import Demand
+from pinq.ledger.events import LoggedQuery
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.log import Log
+from pinq.ledger import log as logs
+from pinq.provider.report.audit import audit
 from pinq.public.epsilon import Epsilon
-logs.SNAPSHOT_EVENTS = 1
-ledger = Ledger(sys.argv[1], "d")
-for number in range(10**6):
-    ledger.charge("ana", f"{sys.argv[2]}-{number}", Demand((), ((0, None),)), Epsilon(1))
-    print(number, flush=True)
+from tests.support.house.assurance import ASSURANCE, note
+from tests.support.processes.postgresql import HERE, kind_of
+logs.SNAPSHOT_EVENTS, logs.SNAPSHOT_BYTES = 1, 10**9
+keep = Log._keep
+
+def telling(log):
+    os.write(1, b"snapshot\\n")
+    keep(log)
+
+def work(name):
+    Log._keep = telling
+    ledger = Ledger(sys.argv[1], "d")
+    for number in range(10**6):
+        request = f"{name}-{number}"
+        ledger.charge("ana", request, Demand((), ((0, None),)), Epsilon(1), LoggedQuery(identity=request))
+        os.write(1, b"charged\\n")
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        work(line.strip())
+    os.write(1, f"child {child}\\n".encode())
+    os.waitpid(child, 0)
+    os.write(1, b"dead\\n")
 """
 
 
-def test_a_writer_killed_at_any_moment_of_a_snapshot_loses_nothing(tmp_path: Path) -> None:
-    """It is in the transaction of its events: what was charged stays, and the next opening goes on."""
-    with closing(Ledger(tmp_path / "l", "d")) as ledger:
+@pytest.fixture(params=["sqlite", *(["postgresql"] if ASSURANCE and HERE else [])])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A ledger's file; where it takes its time, also one in PostgreSQL."""
+    return str(tmp_path / "l") if request.param == "sqlite" else request.getfixturevalue("postgresql")
+
+
+def test_a_writer_killed_at_any_moment_of_a_snapshot_loses_nothing(place: str) -> None:
+    """Each is killed within a snapshot or its commit: what was charged stays, the next opening goes on, no id counts twice."""
+    with closing(Ledger(place, "d")) as ledger:
         ledger.declare("x", CAP, SCHEMA)
+        for number in range(100):  # a state whose writing takes its time
+            ledger.grant(f"other{number}", CAP)
         ledger.grant("ana", CAP)
-    told, random = 0, Random(3)
-    for kill in range(3):
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path / "l"), str(kill)], stdout=subprocess.PIPE, text=True
-        ) as writer:
-            assert writer.stdout is not None
-            lines = [writer.stdout.readline()]
-            time.sleep(random.random() / 20)
-            os.kill(writer.pid, signal.SIGKILL)
-            told += len([line for line in (*lines, *writer.stdout) if line.endswith("\n")])
-        with closing(Ledger(tmp_path / "l", "d")) as ledger:
-            assert told <= ledger.grants()["ana"].spent.nano <= told + kill + 1
-            assert dump(ledger.log.state, ledger.log.first) == replayed(ledger)
+    told, within, random = 0, 0, Random(3)
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        for kill in range(KILLS):
+            writer.stdin.write(f"{kill}\n")
+            writer.stdin.flush()
+            said = [""]
+            while said.count("snapshot") < 2 or not any(line.startswith("child") for line in said):
+                said.append(writer.stdout.readline().strip())
+            time.sleep(0.012 * random.random())
+            (child,) = [line.split()[1] for line in said if line.startswith("child")]
+            os.kill(int(child), signal.SIGKILL)
+            while said[-1] != "dead":
+                said.append(writer.stdout.readline().strip())
+            told += said.count("charged")
+            within += said.count("snapshot") > said.count("charged")
+            with closing(Ledger(place, "d")) as ledger:
+                assert told <= ledger.grants()["ana"].spent.nano <= told + kill + 1
+                assert dump(ledger.log.state, ledger.log.first) == replayed(ledger)
+        writer.stdin.close()
+    with closing(Ledger(place, "d")) as ledger:
+        charged = [event.request for event in ledger.log.events() if event.kind == "charge"]
+        assert len(charged) == len(set(charged)) == ledger.grants()["ana"].spent.nano
+        assert ledger.verify()
+    assert within > KILLS // 2
+    note(f"kills within a snapshot ({kind_of(place)})", KILLS, f"{len(charged):,} charges, none lost, none twice")

@@ -28,6 +28,7 @@ from pinq.ledger.events import (
     NOTHING,
     Answered,
     Begun,
+    Body,
     Charged,
     Created,
     Event,
@@ -171,35 +172,62 @@ class ActLine(AuditLine):
         return cls(**vars(whole), queries=tuple(lines))
 
 
-def line_of(event: Event, state: LedgerState, spent: Epsilon, cap: Epsilon, reasons: Mapping[str, str]) -> AuditLine:
-    """Makes the line of an event that was just applied.
+class _Lines:
+    """The lines of an audit in the making.
 
-    Args:
-        event: The event.
-        state: The state after it.
-        spent: The spending of its analyst before it.
-        cap: The cap before it.
-        reasons: The reasons of the review that the log had before it, by name.
+    Attributes:
+        lines: The fields of each line so far.
     """
-    query = event.record.query if isinstance(event.record, (Charged, Refused)) else NOTHING
-    account = state.accounts.get(event.analyst)
-    line = AuditLine(
-        event.seq,
-        event.at,
-        event.kind,
-        event.analyst,
-        spent=account.spent if account else None,
-        joint=state.together.spent,
-        limit=account.limit if account and account.granted else None,
-        cap=state.together.cap,
-        request=event.request,
-        hash=event.hash,
-        by=event.by.by if event.by else "",
-        because=event.by.because if event.by else "",
-        act=query.act,
-        run=query.run,
-    )
-    return replace(line, **_facts(event.record, line, spent, cap, reasons))
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self._waiting: dict[tuple[str, str], dict[str, Any]] = {}  # lines of charges without an answer so far
+        self._reasons: Body = {}  # of the review that the log had last
+
+    def add(self, event: Event, state: LedgerState) -> None:
+        """Adds the line of an event that the state has."""
+        record, account = event.record, state.accounts.get(event.analyst)
+        query = record.query if isinstance(record, (Charged, Refused)) else NOTHING
+        line = {
+            "seq": event.seq,
+            "at": event.at,
+            "kind": event.kind,
+            "analyst": event.analyst,
+            "spent": account.spent if account else None,
+            "joint": state.together.spent,
+            "limit": account.limit if account and account.granted else None,
+            "cap": state.together.cap,
+            "request": event.request,
+            "hash": event.hash,
+            "by": event.by.by if event.by else "",
+            "because": event.by.because if event.by else "",
+            "act": query.act,
+            "run": query.run,
+        }
+        before = self.lines[-1] if self.lines else {"joint": ZERO, "cap": ZERO}
+        self.lines.append(line | _facts(record, line, before, self._reasons))
+        match record:
+            case PolicyDeclared():
+                self._reasons = record.schema.get("reviewed", {})
+            case Retired():
+                self._reasons = {}
+            case Charged():
+                self._waiting[event.analyst, event.request] = self.lines[-1]
+            case Answered() | SessionLogged():
+                self._waiting.pop((event.analyst, event.request), {})["outcome"] = "answered"
+
+    def report(self, dataset: str, state: LedgerState) -> Audit:
+        """Makes the audit of a log whose events were all added."""
+        last = self.lines[-1] if self.lines else {"seq": 0, "hash": ""}
+        report = Audit(dataset, state.together, state.accounts, last["seq"], last["hash"])
+        report.lines = [AuditLine(**line) for line in self.lines]
+        for place in (place for place in state.places.values() if " " in place):
+            table, _, cohort = place.split(" ", 2)
+            name = f"{table}: {cohort}" if table else cohort
+            own = [account.costs.of_cohort(place, state.places) for account in state.accounts.values()]
+            report.cohorts[name] = max(report.cohorts.get(name, ZERO), sum(own, ZERO))
+        report.versions = state.last - len(state.rows.keys() - {""})  # each table with a name began with one of its own
+        return report
 
 
 def _reasons_of(reasons: Mapping[str, str]) -> str:
@@ -210,10 +238,16 @@ def _reasons_of(reasons: Mapping[str, str]) -> str:
     return "; ".join(f"{first_of(list(names), 8)}: {why}" for why, names in alike.items())
 
 
-def _facts(
-    record: Record, line: AuditLine, spent: Epsilon, cap: Epsilon, earlier_reasons: Mapping[str, str]
-) -> dict[str, Any]:
-    """Returns the fields of a line that follow from the kind of its event; see ``line_of``."""
+def _facts(record: Record, line: Body, before: Body, earlier_reasons: Mapping[str, str]) -> Body:
+    """Returns the fields of a line that follow from the kind of its event.
+
+    Args:
+        record: The record of the event.
+        line: The other fields of its line.
+        before: The line before it.
+        earlier_reasons: The reasons of the review that the log had before it, by name.
+    """
+    cap: Epsilon = before["cap"]
     match record:
         case Created():
             return {"about": f"ledger of {record.dataset}"}
@@ -239,9 +273,9 @@ def _facts(
         case Snapshot():
             return {"about": f"snapshot of the state, {record.digest[:8]}"}
         case SessionLogged():
-            return {"about": record.query.about, "outcome": "" if line.analyst else "exact, no epsilon"}
+            return {"about": record.query.about, "outcome": "" if line["analyst"] else "exact, no epsilon"}
         case Charged():
-            cost, outcome = (line.spent or ZERO) - spent, "charged, not answered"
+            cost, outcome = line["joint"] - before["joint"], "charged, not answered"
             return {"about": record.query.about, "outcome": outcome, "epsilon": record.epsilon, "cost": cost}
         case Refused():
             facts = {"about": record.query.about, "outcome": f"refused ({record.reason})", "scope": record.scope}
@@ -250,18 +284,18 @@ def _facts(
             terms = [str(record.terms)] if record.terms != FREE else []
             return _until(record.expires, f"epsilon {record.limit}", *terms)
         case Extended():
-            more = [f"epsilon +{record.more}, now {line.limit}"] if record.more else []
+            more = [f"epsilon +{record.more}, now {line['limit']}"] if record.more else []
             return _until(record.expires, *more)
         case TermsSet():
             return {"about": str(record.terms)}
         case TokenSet():
             return {"about": "another token; the old one ended"}
         case Revoked():
-            return {"about": f"{line.spent} of {line.limit} was spent"}
+            return {"about": f"{line['spent']} of {line['limit']} was spent"}
     return {}
 
 
-def _until(expires: datetime | None, *granted: str) -> dict[str, Any]:
+def _until(expires: datetime | None, *granted: str) -> Body:
     if expires is None:
         return {"about": ", ".join(granted)}
     return {"about": ", ".join([*granted, f"until {when(expires)}"]), "expires": expires.isoformat()}
@@ -474,8 +508,9 @@ def audit(
     """
     expected, period = None if expect is None else _expected(expect, key), Period.of(since, until)
     with closing(read_ledger(None if policy is None else load_policy(policy), ledger)) as opened:
-        opened.verify()
-        report = replay(opened.dataset, opened.log.events())
+        lines = _Lines()
+        opened.verify(lambda event: lines.add(event, opened.log.state))
+        report = lines.report(opened.dataset, opened.log.state)
         report.ledger = masked(opened.address)
     if expected is not None:
         report.require(*expected)
@@ -499,29 +534,11 @@ def _expected(text: str, key: str | os.PathLike[str] | None) -> tuple[int, str, 
 
 def replay(dataset: str, events: Iterable[Event]) -> Audit:
     """Replays a log from its first event: each is applied, and then its line says where the budgets stand."""
-    state, waiting = LedgerState(), dict[tuple[str, str], int]()  # the lines of charges without an answer so far
-    report = Audit(dataset, state.together, state.accounts)
+    state, lines = LedgerState(), _Lines()
     for event in events:
-        account, cap = state.accounts.get(event.analyst), report.cap
-        spent = account.spent if account is not None else ZERO
-        known = {} if state.policy is None else state.policy.schema.get("reviewed", {})
         state.apply(event)
-        report.events, report.head = event.seq, event.hash
-        report.lines.append(line_of(event, state, spent, cap, known))
-        match event.record:
-            case Charged():
-                waiting[event.analyst, event.request] = len(report.lines) - 1
-            case Answered() | SessionLogged():
-                position = waiting.pop((event.analyst, event.request), None)
-                if position is not None:
-                    report.lines[position] = replace(report.lines[position], outcome="answered")
-    for place in (place for place in state.places.values() if " " in place):
-        table, _, cohort = place.split(" ", 2)
-        name = f"{table}: {cohort}" if table else cohort
-        own = [account.costs.of_cohort(place, state.places) for account in state.accounts.values()]
-        report.cohorts[name] = max(report.cohorts.get(name, ZERO), sum(own, ZERO))
-    report.versions = state.last - len(state.rows.keys() - {""})  # each table with a name began with one of its own
-    return report
+        lines.add(event, state)
+    return lines.report(dataset, state)
 
 
 def _account(account: Account) -> dict[str, object]:
