@@ -38,8 +38,8 @@ from pinq.public.checks import TupleOf
 from pinq.public.schema import Schema, Value
 
 WORD_BITS = 64
-# How many words may be added up before their numbers are taken apart: the one of the two with which a
-# row has fewer words; the more where both have as many.
+# The number of words that may be added up before they are unpacked: the one of the two with which a row
+# has fewer words, else the larger.
 ROWS = (2**16, 2**15)
 
 
@@ -72,7 +72,7 @@ class Packing:
 
     Attributes:
         rows: The number of words that may be added up before they are taken apart.
-        fields: For each word what it holds, from its lowest bits on.
+        fields: The numbers in each word, from its lowest bits on.
     """
 
     pairs: ClassVar[None] = None
@@ -88,16 +88,16 @@ class Packing:
     @classmethod
     def _first_fit(cls, ranges: Sequence[tuple[int, int]], rows: int) -> Packing:
         # From -65,514 to 65,514 needs 33 bits of 65,536 rows, from 0 to 16,384 31: they share a
-        # word. What may be below 0 goes first, to the top; one bit of the top is for its sign.
-        fields = [Field.of(number, *own, rows) for number, own in enumerate(ranges)]
+        # word. Signed numbers come first and go to the top of a word, which has the word's sign.
+        fields = [Field.of(number, *ends, rows) for number, ends in enumerate(ranges)]
         words: list[list[Field]] = []
-        for place in sorted(fields, key=lambda place: not place.signed):
-            fits = (word for word in words if sum(own.bits for own in (place, *word)) < WORD_BITS + word[-1].signed)
+        for new in sorted(fields, key=lambda one: not one.signed):
+            fits = (word for word in words if sum(one.bits for one in (new, *word)) < WORD_BITS + word[-1].signed)
             word = next(fits, None)
             if word is None:
-                words.append([place])
+                words.append([new])
             else:
-                word.insert(0, place)
+                word.insert(0, new)
         return cls(rows, tuple(map(tuple, words)))
 
     @property
@@ -124,27 +124,27 @@ class Packing:
     def unpacked(self, words: np.ndarray) -> np.ndarray:
         """The numbers in words, or in sums of at most ``rows`` words; inverse to ``packed``."""
         numbers = np.empty((self.numbers, *words.shape[1:]), dtype=np.int64)
-        for number, own in self.numbers_of_words(words):
-            numbers[number] = own
+        for number, column in self.numbers_of_words(words):
+            numbers[number] = column
         return numbers
 
     def numbers_of_words(self, words: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields each number's position and what ``unpacked`` has there."""
+        """Yields the position and the values of each number; ``unpacked`` has them in one array."""
         for word, fields in zip(words, self.fields, strict=True):
             # In 8 bits beside 2, 255 may mean -1: 2 * 256 - 1 is 511, of which the low bits are 255
             # and the others 1; without -1 they are 2.
             rest = word
             for place in fields[:-1]:
                 unused = WORD_BITS - place.bits
-                own = (rest << unused) >> unused if place.signed else rest & (2**place.bits - 1)
-                rest = (rest - own if place.signed else rest) >> place.bits
-                yield place.number, own
+                values = (rest << unused) >> unused if place.signed else rest & (2**place.bits - 1)
+                rest = (rest - values if place.signed else rest) >> place.bits
+                yield place.number, values
             yield fields[-1].number, rest
 
 
 @dataclass(frozen=True)
 class PairPacking:
-    """Numbers that are products of a row's words: which two of them each is.
+    """Numbers that are products of two of a row's words.
 
     Attributes:
         words: The number of words of a row.
@@ -170,7 +170,7 @@ class RowMeasure(ABC):
     """The numbers that are added up for each row, looked up in its cells of joint tables.
 
     Attributes:
-        inputs: The axes that it reads: a row's place along each of them.
+        inputs: The axes along which a row's places are read.
         cells: The axes of each joint table in which a row's cell is looked up, the last axis running
             fastest; the place of a row that is in no part of an axis is ``axis.size``.
         width: The number of numbers that are added up.
@@ -227,8 +227,8 @@ class RowVectors(RowMeasure):
         ranges: The least and the most that each entry of a vector may be.
 
     Attributes:
-        bound: No vector has a larger L1 norm, in whole units.
-        gradient_bound: The same of its gradient alone, in the units of ``Derivatives.gradients``.
+        bound: The largest L1 norm of a vector, in whole units.
+        gradient_bound: The largest L1 norm of a gradient, in the units of ``Derivatives.gradients``.
     """
 
     packing: Packing
@@ -280,7 +280,7 @@ class RowVectors(RowMeasure):
         rows, step = len(cells[-1]), AT_ONCE // self.width
         words = np.empty((self.packing.words, rows), dtype=np.int64)
         for start in range(0, rows, step):
-            *inner, target = (own[start : start + step] for own in cells)
+            *inner, target = (cell[start : start + step] for cell in cells)
             words[:, start : start + step] = self.packed(self.scores.added(inner, len(target)), target)
         return words
 
@@ -333,11 +333,10 @@ class SoftmaxVectors(RowVectors):
         total = odds.sum(axis=0)
         # Scores 0 and -256 are odds of 2^30 and 2^30 / e: shares of 47,911 and 17,625 of 2^16.
         share = (2 * UNIT * odds + total) // (2 * total)
-        gradient = -share
-        gradient[target, np.arange(len(target))] += UNIT
-        vectors = gradient
+        vectors = -share
+        vectors[target, np.arange(len(target))] += UNIT
         if self._hessian:
-            vectors = np.concatenate([gradient, (share * (UNIT - share) + UNIT // 2) // UNIT])
+            vectors = np.concatenate([vectors, (share * (UNIT - share) + UNIT // 2) // UNIT])
         return self.packing.packed(clipped(vectors, self.bound))
 
 
@@ -590,9 +589,9 @@ class Softmax(Derivatives):
                 f"Softmax of `{self.target}` needs a score for each of its {codes} values, not {len(self.points)}."
             )
         if self.width(schema) > MAX_WIDTH:
-            sums = f"{self.width(schema):,} numbers to a row"
             raise QueryError(
-                f"Softmax of `{self.target}` makes {sums}; at most {MAX_WIDTH} are possible. Use Logistic."
+                f"Softmax of `{self.target}` makes {self.width(schema):,} numbers to a row; at most {MAX_WIDTH} are "
+                "possible. Use Logistic."
             )
         scores = RowScores.bind(self.scores, schema)
         target = bind(Values(self.target), schema).axes[0]
@@ -646,8 +645,7 @@ class Residuals(Derivatives):
     unit = 2 * POINTS
 
     def __post_init__(self) -> None:
-        limit = _limit(self.limit, LARGEST_RESIDUAL)
-        object.__setattr__(self, "limit", int(limit * POINTS) / POINTS)
+        object.__setattr__(self, "limit", int(_limit(self.limit, LARGEST_RESIDUAL) * POINTS) / POINTS)
 
     def width(self, schema: Schema) -> int:
         """Two bins, or the residual."""
@@ -674,7 +672,7 @@ class Residuals(Derivatives):
 
 
 AnyDerivatives = Logistic | Softmax | Residuals
-"""Whatever ``noisy_sum`` can add up beside a column."""
+"""The losses whose derivatives ``noisy_sum`` can add up."""
 
 LOSSES: Mapping[str, type[AnyDerivatives]] = {kind.kind: kind for kind in get_args(AnyDerivatives)}
 """The one catalogue of losses, by kind."""

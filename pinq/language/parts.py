@@ -61,17 +61,17 @@ class Part:
         return self._by_column.get(name, ())
 
     def interval(self, name: str, column: Numeric) -> tuple[int, int]:
-        """Returns the cells [first, end) between which a column's lie that this part has left. Public.
+        """Returns the range [first, end) of a column's cells that the splits above leave. Public.
 
-        None of a part of missing values.
+        It is empty for a part of missing values.
         """
         first, end = self.span(name, column.codes)
         return min(first, column.cells), min(end, column.cells)
 
     def span(self, name: str, codes: int) -> tuple[int, int]:
-        """Returns the codes [first, end) between which a column's lie that this part has left. Public.
+        """Returns the range [first, end) of a column's codes that the splits above leave. Public.
 
-        All of them are left, unless the column is split into groups or weekdays.
+        Groups and weekdays may leave only some of these codes.
         """
         if self.parent is None or self.partition is None:
             return 0, codes
@@ -83,7 +83,7 @@ class Part:
         return low, max(low, high)
 
     def _span_below(self, name: str, codes: int) -> tuple[int, int]:
-        """The span of a part that is split; found once, for a million parts of one split have it above them."""
+        """The span of a part that is split; computed once, because a split may have a million parts."""
         if self._spans_below is None:
             self._spans_below = {}
         if name not in self._spans_below:
@@ -116,9 +116,9 @@ class Block:
         return 1 if self.partition is None else self.partition.size
 
     def edges(self, name: str, codes: int) -> np.ndarray:
-        """The first code of each part along a column, of so many codes, and the end of the last."""
-        own = self.part.span(name, codes)
-        return np.clip((0, codes) if self.partition is None else self.partition.axes[0].edges(codes), *own)
+        """The first code of each part along a column, and the end of the last."""
+        edges = (0, codes) if self.partition is None else self.partition.axes[0].edges(codes)
+        return np.clip(edges, *self.part.span(name, codes))
 
     def at(self, index: int) -> Part:
         """Part ``index`` of the block."""
@@ -178,7 +178,7 @@ class PartSet:
 
     @cached_property
     def partitions(self) -> set[Partition]:
-        """The partitions on the ways down to the parts, those at their ends too."""
+        """The partitions on the paths down to the parts, the last ones included."""
         ends = chain[Part | Block](self.ancestors.values(), self.blocks)
         return {end.partition for end in ends if end.partition is not None}
 
@@ -228,14 +228,14 @@ class PartSet:
     def check_disjoint(self) -> None:
         """Raises ``QueryError`` unless the parts are provably disjoint.
 
-        They are where every two are different parts of one partition, somewhere above them.
+        Two parts are disjoint if one partition above both puts them into different parts.
 
-        On the paths down to what is asked, a part is used in one of three manners: it is asked
-        whole; it is split, and all parts of the split are asked at once; or it is split and
-        entered, by one or several parts of the split. The parts asked are disjoint exactly where no
-        part is used in two manners, split by two partitions, or asked twice: then two paths that go
-        apart do so in one split. Women, and nurses, are not: the whole table would be split by two
-        partitions. Women, and young women, are not: women would be asked whole and split.
+        A part on a path down from the whole table has one of three uses. It is queried whole; it is
+        split, and all parts of the split are queried at once; or it is split and entered, by one or
+        several parts of the split. The queried parts are disjoint exactly if no part has two uses,
+        is split by two partitions, or is queried twice: then two paths part in one split. Women and
+        nurses are not disjoint: two partitions would split the whole table. Women and young women
+        are not disjoint: women would be queried whole and be split.
         """
         whole: set[bytes] = set()
         at_once: set[bytes] = set()
@@ -246,12 +246,12 @@ class PartSet:
             if split.setdefault(part.key, partition.key) != partition.key:
                 _overlap(part)
 
-        walked: set[bytes] = set()  # a key stands for a whole path down, which need not be walked again
+        walked: set[bytes] = set()  # keys of parts whose path up was checked already
         for block in self.blocks:
-            part, asked = block.part, whole if block.partition is None else at_once
-            if part.key in asked:
+            part, queried = block.part, whole if block.partition is None else at_once
+            if part.key in queried:
                 _overlap(part)
-            asked.add(part.key)
+            queried.add(part.key)
             if block.partition is not None:
                 use(part, block.partition)
             while part.parent is not None and part.partition is not None and part.key not in walked:

@@ -108,7 +108,7 @@ class _PointsTerm:
         return cls(partition.axes, wide)
 
     def joined(self, other: _PointsTerm) -> _PointsTerm:
-        """Both in one: a row finds what it gets of both in one look."""
+        """The sum of both terms, as one table over the axes of both."""
         # Sex adds 5 or 9, age 1, 2 or 3: together 6, 7 or 8, and 10, 11 or 12.
         both = self.table[:, :, None] + other.table[:, None, :]
         return _PointsTerm(self.axes + other.axes, both.reshape(len(self.table), -1))
@@ -116,8 +116,8 @@ class _PointsTerm:
     def over(self, axes: Sequence[Axis]) -> np.ndarray:
         """The table over more axes, in any order, along which nothing changes: (scores, cells)."""
         # Age adds 1, 2 or 3: over sex by age the cells are 1 2 3 1 2 3.
-        wanted = [axis.identity for axis in axes]
-        places = [wanted.index(axis.identity) for axis in self.axes]
+        identities = [axis.identity for axis in axes]
+        places = [identities.index(axis.identity) for axis in self.axes]
         table = self.table.reshape(-1, *(axis.slots for axis in self.axes))
         table = table.transpose(0, *(1 + np.argsort(places)))
         narrow = [axis.slots if number in places else 1 for number, axis in enumerate(axes)]
@@ -125,10 +125,10 @@ class _PointsTerm:
         return np.broadcast_to(table.reshape(-1, *narrow), wide).reshape(len(table), -1)
 
     def is_within(self, axes: Sequence[Axis]) -> bool:
-        """Whether all its axes are among some, whose cells are few enough for a core's cache."""
-        known = {axis.identity for axis in axes}
+        """Whether these axes include its own, and their joint table fits into a core's cache."""
+        identities = {axis.identity for axis in axes}
         few = len(self.table) * joint_slots(axes) <= LIFTED_NUMBERS
-        return few and all(axis.identity in known for axis in self.axes)
+        return few and all(axis.identity in identities for axis in self.axes)
 
     def cells(self, places: Sequence[np.ndarray]) -> np.ndarray:
         """The cells of rows in the table, from their places along each of the axes."""
@@ -174,7 +174,7 @@ class RowScores:
             )
         # Scores of three classes that all look at sex share one term, with a row of numbers for
         # each.
-        added = {key: np.zeros((len(scores), own.size), dtype=np.int64) for key, own in partitions.items()}
+        added = {key: np.zeros((len(scores), split.size), dtype=np.int64) for key, split in partitions.items()}
         for score, tables in enumerate(bound):
             for partition, table in tables:
                 added[partition.key][score] += table
@@ -200,21 +200,21 @@ class RowScores:
     def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowScores:
         """The same scores, looked up in the cells of joint tables where those have the axes.
 
-        A caller that needs these cells anyway finds in one look the sum of all axes of a table. The
-        other axes are joined by themselves.
+        A caller that has these cells anyway looks the sum of a table's axes up once. Axes in no
+        joint table are joined with each other.
         """
         tables: dict[int, np.ndarray] = {}
-        left = list[_PointsTerm]()
+        unplaced = list[_PointsTerm]()
         for term in self.terms:
             number = next((number for number, axes in enumerate(joint) if term.is_within(axes)), None)
             if number is None:
-                left.append(term)
+                unplaced.append(term)
             else:
                 tables[number] = tables.get(number, 0) + term.over(joint[number])
-        terms = [*(_PointsTerm(joint[number], table) for number, table in tables.items()), *_joined(left)]
+        terms = [*(_PointsTerm(joint[number], table) for number, table in tables.items()), *_joined(unplaced)]
         if not terms:
             return self
-        # Who has a cell in the first table has the base too.
+        # Every row has a cell in the first table, which therefore includes the base.
         first = replace(terms[0], table=terms[0].table + self.base)
         return replace(self, terms=(first, *terms[1:]), base=np.zeros_like(self.base))
 
@@ -236,18 +236,15 @@ class RowScores:
         return reduce(np.ndarray.__iadd__, (term.table.take(cell, axis=1) for term, cell in pairs))
 
 
-def _joined(terms: Iterable[_PointsTerm]) -> Iterator[_PointsTerm]:
-    """Joins neighbours whose numbers fit into a core's cache: a row takes fewer looks."""
-    last: _PointsTerm | None = None
+def _joined(terms: Iterable[_PointsTerm]) -> list[_PointsTerm]:
+    """Joins neighbours whose numbers fit into a core's cache: a row needs fewer look-ups."""
+    joined = list[_PointsTerm]()
     for term in terms:
-        if last is not None and last.table.size * term.table.shape[1] <= JOINED_NUMBERS:
-            last = last.joined(term)
-            continue
-        if last is not None:
-            yield last
-        last = term
-    if last is not None:
-        yield last
+        if joined and joined[-1].table.size * term.table.shape[1] <= JOINED_NUMBERS:
+            joined[-1] = joined[-1].joined(term)
+        else:
+            joined.append(term)
+    return joined
 
 
 def _whole(numbers: Iterable[int]) -> tuple[int, ...]:
@@ -256,11 +253,11 @@ def _whole(numbers: Iterable[int]) -> tuple[int, ...]:
     The checked numbers are the kept ones: an iterable may give other numbers when it is read again, and
     a number of another class may compare as it likes.
     """
-    listed = tuple(numbers)
+    members = tuple(numbers)
     try:
-        whole = tuple(int(operator.index(number)) for number in listed)
+        whole = tuple(int(operator.index(number)) for number in members)
     except TypeError:
         raise QueryError("points must be whole numbers; 256 are one logit, or one grid cell of the target.") from None
-    if any(isinstance(number, bool) for number in listed) or any(abs(number) > 2**40 for number in whole):
+    if any(isinstance(number, bool) for number in members) or any(abs(number) > 2**40 for number in whole):
         raise QueryError(f"points must be whole numbers from -2^40 to 2^40, not {list(whole[:8])!r}.")
     return whole

@@ -37,7 +37,7 @@ from pinq.public.schema import Numeric, Schema, Value
 
 ENTRY = 2**12  # units of an entry: 1 is 4,096
 UNIT = ENTRY**2  # of a product
-SHORTER = 2**10  # a row is shortened by so many steps
+SHORTER = 2**10  # steps of the factor by which a row is shortened
 MAX_ENTRIES = 256
 FAR = 1e101  # ten times as far as bounds may lie: a range of deviations may end beyond them
 N = TypeVar("N", np.ndarray, np.int64)
@@ -65,7 +65,7 @@ class _ColumnFactor:
     Attributes:
         axis: The axis along which a row's code is looked up.
         table: The entries of each place along the axis, whole, float64, shape (entries, places).
-        left_out: Places of rows that make no vector at all.
+        left_out: The places of rows without any vector.
         fixed: The largest size of its entries, for a column that counts with it; else 0.
     """
 
@@ -87,24 +87,24 @@ class ProductVectors(RowMeasure):
     """The products of a row's entries under a schema: each column's are looked up along its axis alone.
 
     Attributes:
-        bound: No row's products have a larger L1 norm, in whole units.
+        bound: The largest L1 norm of a row's products, in whole units.
     """
 
     def __init__(self, columns: Sequence[_ColumnFactor], constant: int, pairs: Pairs, limit: float | None) -> None:
         self.columns, self.constant, self._pairs = tuple(columns), constant, pairs
-        entries = 1 + sum(len(own.table) for own in columns)
-        self.inputs = tuple(own.axis for own in columns)
+        entries = 1 + sum(len(column.table) for column in columns)
+        self.inputs = tuple(column.axis for column in columns)
         self.cells = tuple((axis,) for axis in self.inputs)
         self.packing = PairPacking(entries, _pairs_of(entries, pairs))
         self.width, self.steps = self.packing.pairs.shape[1], entries + 4 * len(self.columns)
-        sizes, squares = (sum(int(own.norms[which].max()) for own in columns) for which in (0, 1))
+        sizes, squares = (sum(int(column.norms[power].max()) for column in columns) for power in (0, 1))
         largest = int(self.norm(np.int64(sizes), np.int64(squares)))
         self.bound = max(1, largest if limit is None else min(largest, int(limit * UNIT)))
 
     @property
     def nbytes(self) -> int:
         """Bytes that its tables take."""
-        return sum(own.table.nbytes for own in self.columns)
+        return sum(column.table.nbytes for column in self.columns)
 
     def norm(self, sizes: N, squares: N) -> N:
         """The L1 norm of products, from the L1 and the squared L2 norms of entries without the constant."""
@@ -125,16 +125,16 @@ class ProductVectors(RowMeasure):
         entries = np.empty((self.packing.words, rows))
         entries[0] = self.constant
         sizes, squares = np.zeros((2, rows), dtype=np.int64)
-        kept, start = np.ones(rows, dtype=bool), 1
-        for own, places in zip(self.columns, cells, strict=True):
-            size, square = own.norms
+        included, start = np.ones(rows, dtype=bool), 1
+        for column, places in zip(self.columns, cells, strict=True):
+            size, square = column.norms
             sizes += size.take(places)
             squares += square.take(places)
-            own.table.take(places, axis=1, out=entries[start : start + len(own.table)], mode="clip")
-            start += len(own.table)
-            if own.left_out.any():
-                kept &= ~own.left_out.take(places)
-        steps = np.where(kept, _steps(self.norm(sizes, squares), self.bound), 0)
+            column.table.take(places, axis=1, out=entries[start : start + len(column.table)], mode="clip")
+            start += len(column.table)
+            if column.left_out.any():
+                included &= ~column.left_out.take(places)
+        steps = np.where(included, _steps(self.norm(sizes, squares), self.bound), 0)
         if steps.min(initial=SHORTER) < SHORTER:
             # 1,000 in 700 of 1,024 steps is 683.6: 683. Whole numbers of 22 bits over 2^10 are exact.
             entries *= steps / SHORTER
@@ -144,11 +144,11 @@ class ProductVectors(RowMeasure):
 
 def _steps(norms: np.ndarray, bound: int) -> np.ndarray:
     """The largest k <= 2^10 for which k² norm <= 2^20 bound, shape like ``norms``."""
-    # Doubles guess it within one; whole numbers, below 2^62, decide.
-    most = bound * SHORTER**2
-    steps = np.minimum(np.sqrt(most / np.maximum(norms, 1)), SHORTER).astype(np.int64)
-    steps += (steps + 1) ** 2 * norms <= most
-    steps -= steps**2 * norms > most
+    # Doubles give k to within one; whole numbers, below 2^62, decide.
+    limit = bound * SHORTER**2
+    steps = np.minimum(np.sqrt(limit / np.maximum(norms, 1)), SHORTER).astype(np.int64)
+    steps += (steps + 1) ** 2 * norms <= limit
+    steps -= steps**2 * norms > limit
     return np.minimum(steps, SHORTER)
 
 
@@ -156,9 +156,9 @@ def _pairs_of(entries: int, pairs: Pairs) -> np.ndarray:
     """The pairs of multiplied entries, shape (2, products)."""
     if pairs == "all":
         return np.stack(np.triu_indices(entries))
-    own = np.arange(entries)
-    sums = np.stack([np.zeros_like(own), own])
-    return sums if pairs == "sums" else np.concatenate([sums, np.stack([own[1:], own[1:]])], axis=1)
+    numbers = np.arange(entries)
+    sums = np.stack([np.zeros_like(numbers), numbers])
+    return sums if pairs == "sums" else np.concatenate([sums, np.stack([numbers[1:], numbers[1:]])], axis=1)
 
 
 @dataclass(frozen=True)
@@ -214,18 +214,17 @@ class Products(RowFunction[ProductVectors]):
         names = (self.names,) if isinstance(self.names, str) else tuple(self.names)
         object.__setattr__(self, "names", names)
         try:
-            ranges = tuple(None if own is None else (float(own[0]), float(own[1])) for own in self.ranges)
+            ranges = tuple(None if ends is None else (float(ends[0]), float(ends[1])) for ends in self.ranges)
         except (TypeError, ValueError, IndexError):
             raise QueryError(f"is {self.ranges!r}", parameter="ranges", allowed="pairs of numbers") from None
         object.__setattr__(self, "ranges", ranges)
         if not names or len(set(names)) < len(names):
             raise QueryError(f"is {names!r}", parameter="names", allowed="one column or more, each once")
-        each = f"empty, or one for each of {len(names)} columns"
-        if len(ranges) not in (0, len(names)):
-            raise QueryError(f"has {len(ranges)} members", parameter="ranges", allowed=each)
-        if len(self.sizes) not in (0, len(names)):
-            raise QueryError(f"has {len(self.sizes)} members", parameter="sizes", allowed=each)
-        if any(own is not None and not -FAR <= own[0] < own[1] <= FAR for own in ranges):
+        for parameter, members in (("ranges", ranges), ("sizes", self.sizes)):
+            if len(members) not in (0, len(names)):
+                allowed = f"empty, or one for each of {len(names)} columns"
+                raise QueryError(f"has {len(members)} members", parameter=parameter, allowed=allowed)
+        if any(ends is not None and not -FAR <= ends[0] < ends[1] <= FAR for ends in ranges):
             raise QueryError(f"is {ranges!r}", parameter="ranges", allowed="the lower number first, both within 1e101")
         object.__setattr__(self, "sizes", tuple(_size(size, parameter="sizes") for size in self.sizes))
         object.__setattr__(self, "constant", _size(self.constant, parameter="constant"))
@@ -271,7 +270,7 @@ class Products(RowFunction[ProductVectors]):
             raise QueryError(f"the columns make {entries:,} numbers to a row; at most {MAX_ENTRIES} are possible.")
         sizes = self.sizes or (1.0,) * len(self.names)
         ranges = self.ranges or (None,) * len(self.names)
-        bound = [self._bound(schema, *own) for own in zip(self.names, ranges, sizes, strict=True)]
+        bound = [self._bound(schema, *column) for column in zip(self.names, ranges, sizes, strict=True)]
         return ProductVectors(bound, _units(self.constant), self.pairs, self.limit)
 
     def _bound(self, schema: Schema, name: str, span: tuple[float, float] | None, size: float) -> _ColumnFactor:
@@ -323,7 +322,7 @@ def _size(size: object, *, parameter: str) -> float:
 
 
 AnyVector = AnyDerivatives | Products
-"""Whatever ``noisy_sum`` can add up beside a column."""
+"""The vectors that ``noisy_sum`` can add up beside a column."""
 
 VECTORS: dict[str, type[AnyVector]] = {**LOSSES, Products.kind: Products}
-"""The one catalogue of these, by kind."""
+"""The one catalogue of vectors, by kind."""

@@ -5,9 +5,9 @@ A request names parts by the specs that make them, never by anything of the othe
 curator binds every spec to its own schema again, so a forged request is an invalid one.
 
 A request asks its parts one of seven *queries*, each a frozen value with the fields it reads. An
-analyst writes five verbs. ``noisy_sum`` is two queries, told apart by what it adds up: a column,
-or derivatives. ``exp_mech`` is three, told apart by its score: a choice among candidates, a vote
-for a class (``ClassCount``), and how far down a tree its parts are large enough (``EnoughRows``).
+analyst writes five verbs. ``noisy_sum`` is two queries: the sum of a column, or of derivatives.
+``exp_mech`` is three, by its score: a choice among candidates, a vote for a class
+(``ClassCount``), and the depth to which a tree's parts are large enough (``EnoughRows``).
 The curator defines the answers (``pinq/curator/verbs.py``).
 
 A new query is a class here and an entry of ``_BY_VERB``, ``_BY_SUMMAND`` or ``_BY_SCORE``, and
@@ -44,7 +44,7 @@ MAX_ACT = 200  # characters of an act's name: a line that a person reads
 
 
 class Query(ABC):
-    """One of the seven.
+    """One of the seven kinds of queries.
 
     Attributes:
         task: The task in words, for errors.
@@ -61,7 +61,7 @@ class Query(ABC):
         return {}
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` if it adds up something that the schema lacks. The curator checks candidates."""
+        """Raises ``QueryError`` if the schema lacks its column. The curator checks candidates."""
         return
 
     def shape(self, schema: Schema) -> tuple[int, ...]:
@@ -77,7 +77,7 @@ class Query(ABC):
         return self
 
     def examples(self, schema: Schema) -> set[int]:
-        """The parts, by number, that are queried together for candidates of each form."""
+        """The numbers of parts whose candidates together have every form."""
         return set()
 
 
@@ -212,11 +212,13 @@ class Choose(ChoiceQuery):
 
     def columns(self) -> set[str]:
         """The columns of the score and of all candidates."""
-        return self.score.columns().union(*(candidate.columns() for listed in self.candidates for candidate in listed))
+        return self.score.columns().union(
+            *(candidate.columns() for candidates in self.candidates for candidate in candidates)
+        )
 
     def form(self) -> Hashable:
         """The score, the kinds of candidates and the way of choosing."""
-        kinds = frozenset(candidate.kind for listed in self.candidates for candidate in listed)
+        kinds = frozenset(candidate.kind for candidates in self.candidates for candidate in candidates)
         longest = max(map(len, self.candidates), default=0).bit_length()
         return type(self).__name__, self.score.kind, kinds, longest, self.textbook, bool(self.each)
 
@@ -230,12 +232,12 @@ class Choose(ChoiceQuery):
         return replace(self, candidates=lists, which=tuple(used[number] for number in which))
 
     def examples(self, schema: Schema) -> set[int]:
-        """Parts that together choose from candidates of each form."""
-        examples, seen = set[int](), set[Hashable]()
-        for number, listed in enumerate(self.candidates):
-            forms = {_form(candidate, schema) for candidate in listed}
-            if not forms <= seen:
-                seen |= forms
+        """Parts whose candidates together have every form."""
+        examples, covered = set[int](), set[Hashable]()
+        for number, candidates in enumerate(self.candidates):
+            forms = {_form(candidate, schema) for candidate in candidates}
+            if not forms <= covered:
+                covered |= forms
                 examples.add(self.which.index(number))
         return examples
 
@@ -292,7 +294,7 @@ class Stop(ChoiceQuery):
 
     def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
         """Numbers of splits."""
-        return [int(kept) for kept in values]
+        return [int(splits) for splits in values]
 
 
 _BY_VERB: dict[str, type[Query]] = {"noisy_count": Count, "noisy_sum": Sum, "noisy_avg": Average}
@@ -310,10 +312,10 @@ UNSAID = {
     "textbook": False,
     "each": None,
 }
-"""The fields by which requests differ, each with the value that says nothing."""
+"""The optional fields of a request, each with its default."""
 
 MAX_CANDIDATES = 100_000
-MAX_NODES = 2**16  # a tree with 2^15 leaves: each is a line of its charge; a million parts are asked through blocks
+MAX_NODES = 2**16  # a tree with 2^15 leaves; larger collections are sent as blocks
 MAX_SPECS = 2**16
 
 Verb = Literal["noisy_count", "noisy_sum", "noisy_avg", "exp_mech"]
@@ -488,10 +490,10 @@ class Request(_Frozen):
             kind = _BY_SUMMAND.get(type(self.column), Sum)
         reads = {field.name for field in fields(kind)}  # type: ignore[arg-type]
         for name, nothing in UNSAID.items():
-            given = getattr(self, name)
-            if name not in reads and given != nothing:
+            value = getattr(self, name)
+            if name not in reads and value != nothing:
                 raise QueryError(f"{kind.task}; it takes no `{name}`.")
-            if name in reads & {"column", "score"} and given is None:
+            if name in reads & {"column", "score"} and value is None:
                 raise QueryError(f"{kind.task}; it needs a `{name}`.")
         return kind(**{name: getattr(self, name) for name in reads})
 
@@ -500,11 +502,11 @@ class Request(_Frozen):
         return self.query.columns().union(*(spec.columns() for spec in self.parts.specs))
 
     def identity(self, schema: str) -> str:
-        """Identifies the query under the schema with a digest, whatever the request's id.
+        """Identifies the query under the schema with a digest.
 
-        A charge keeps it: a request that is asked again is compared by it. The schema belongs to
-        the query, for a charge for one meaning of "part 1" must not pay for another. The id,
-        ``reuse`` and the act do not belong to it, and one loss has one text here, however it was written.
+        A charge keeps this digest, and a repeated request is compared by it. The schema belongs to
+        it, because a charge for one meaning of "part 1" must not pay for another. The id, ``reuse``
+        and the act do not belong to it. Every spelling of one loss gives one digest.
         """
         same = self.model_copy(update={"id": "-", "epsilon": str(Epsilon.of(self.epsilon)), "reuse": None, "act": None})
         return hashlib.sha256((schema + same.to_json()).encode()).hexdigest()[:32]
@@ -595,8 +597,8 @@ class Budget:
         epsilon, spent, remaining = (
             str(Epsilon(int(loss * NANO))) for loss in (self.epsilon, self.spent, self.remaining)
         )
-        said = self.replaced and f". {self.replaced}"
-        return f"Budget(epsilon={epsilon}, spent={spent}, remaining={remaining}){said}"
+        replaced = self.replaced and f". {self.replaced}"
+        return f"Budget(epsilon={epsilon}, spent={spent}, remaining={remaining}){replaced}"
 
     def _repr_html_(self) -> str:
         share = float(self.spent / self.epsilon) if self.epsilon else 1.0
@@ -686,22 +688,22 @@ def candidate_lists(candidates: object, parts: int) -> tuple[tuple[tuple[Candida
     """Reads ``candidates`` as one list for all parts or a list for each.
 
     Returns:
-        The distinct lists, and which of them each part uses; none where nothing is listed.
+        The distinct lists, and the number of each part's list; no lists where all are empty.
     """
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, Iterable):
         raise QueryError(
             "must be a list of specs and families, or one such list for each part.", parameter="candidates"
         )
     items = list(candidates)
-    own = bool(items) and all(isinstance(item, list) for item in items)
-    if own and len(items) != parts:
+    has_lists = bool(items) and all(isinstance(item, list) for item in items)
+    if has_lists and len(items) != parts:
         raise QueryError(f"{len(items)} lists of candidates were given for {parts} parts.")
-    lists = [tuple(candidate(inner) for inner in listed) for listed in (items if own else [items])]
+    lists = [tuple(candidate(inner) for inner in one_list) for one_list in (items if has_lists else [items])]
     if not any(lists):
         return (), (0,)
     # Lists a, b, a of three parts are kept as a and b, used as 0, 1, 0.
     numbers: dict[tuple[str, ...], int] = {}
-    which = [numbers.setdefault(tuple(one.identity for one in listed), len(numbers)) for listed in lists]
+    which = [numbers.setdefault(tuple(one.identity for one in one_list), len(numbers)) for one_list in lists]
     return tuple(dict(zip(which, lists, strict=True)).values()), tuple(which)
 
 
@@ -716,11 +718,11 @@ def _malformed(error: ValidationError) -> QueryError:
         cause = problem.get("ctx", {}).get("error")
         if isinstance(cause, QueryError) and len(str(cause)) <= 500:  # what a spec or a score says of itself
             return cause
-    listed = "; ".join(
+    faults = "; ".join(
         f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}"
         for problem in problems[:3]
     )
-    return QueryError(f"the request is malformed: {listed[:500]}.")
+    return QueryError(f"the request is malformed: {faults[:500]}.")
 
 
 _request = TypeAdapter(Request)

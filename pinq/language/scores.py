@@ -339,8 +339,8 @@ class Gradient(Score):
 
 
 GINI_UNIT = 2**10
-# What the tests on a path down a tree can lose in all, if one alone can lose 1: 1 + sum over n >= 1
-# of 1 / (2^n - 1) = 2.606695..., rounded up (privacy.md 3.4).
+# The loss of all tests on a path down a tree, where one test alone loses 1: 1 + sum over n >= 1 of
+# 1 / (2^n - 1) = 2.606695..., rounded up (privacy.md 3.4).
 PATH_LOSS = Fraction(2607, 1000)
 MOST_ROWS = 2**40
 MOST_EXPECTED = 2**44  # sixteenths of a row
@@ -737,8 +737,8 @@ class Misfit(OfSpecs, Score):
         if candidate.identity not in self._numbers:
             raise QueryError(f"Misfit has no expected rows for {candidate!r}.")
         number = self._numbers[candidate.identity]
-        own = slice(number, number + 1)
-        return Misfit(self.specs[own], self.expected[own], self.allowance, self.weights[own])
+        one = slice(number, number + 1)
+        return Misfit(self.specs[one], self.expected[one], self.allowance, self.weights[one])
 
     @cached_property
     def _numbers(self) -> dict[Hashable, int]:
@@ -755,8 +755,7 @@ class Misfit(OfSpecs, Score):
         return (self.weights or (100,))[0] * (off - self.allowance * table.shape[-2]) // 100
 
 
-# What an analyst writes as a score, and what is a query of its own: nothing is chosen among
-# candidates (pinq/language/queries.py).
+# Two scores are queries of their own: they choose among no candidates (pinq/language/queries.py).
 
 
 @dataclass(frozen=True)
@@ -813,10 +812,12 @@ class EnoughRows(Expression):
 
     def check(self, schema: Schema) -> None:
         """Raises ``QueryError`` unless both are whole numbers in their ranges."""
-        for name, most in (("least", MOST_ROWS), ("above", MAX_DEPTH)):
+        for name, largest in (("least", MOST_ROWS), ("above", MAX_DEPTH)):
             value = getattr(self, name)
-            if type(value) is not int or not is_whole(value, 0, most):
-                raise QueryError(f"`{name}` of EnoughRows is {value!r}; it must be a whole number from 0 to {most:,}.")
+            if type(value) is not int or not is_whole(value, 0, largest):
+                raise QueryError(
+                    f"`{name}` of EnoughRows is {value!r}; it must be a whole number from 0 to {largest:,}."
+                )
 
 
 AnyScore = (
@@ -832,7 +833,7 @@ AnyScore = (
     | Misfit
     | EnoughRows
 )
-"""Whatever can stand for ``score`` of ``exp_mech``."""
+"""Every ``score`` of ``exp_mech``."""
 
 SCORES: Mapping[str, type[AnyScore]] = {kind.kind: kind for kind in get_args(AnyScore)}
 """The one catalogue of scores, by kind; exports, errors, the self-test and the tests read it.
@@ -863,9 +864,9 @@ def _over(high: np.ndarray, low: np.ndarray, rows: np.ndarray) -> np.ndarray:
         low: Sums of v l.
         rows: n, from 1 to 2^38; the squares add up to at most n^2.
     """
-    # Doubles tell the quotient, which is below 2^48, to within 1/8. So 18 / 3 may come out as 5, and 17 / 3 not as 6:
-    # what is left of 18, which is 3, says that it is 6. It is between -n and 2 n, so its 64 bits tell it, though
-    # numbers on the way to it pass them.
+    # Doubles give the quotient, which is below 2^48, to within 1/8: 18 / 3 may come out as 5. The remainder 18 - 5 * 3
+    # is 3, not below 3, so the quotient is 6. The remainder is between -n and 2 n, so 64 bits hold it, even where
+    # the numbers that it is computed from wrap around.
     whole = ((high * 2.0 ** (LIMB + 10) + low * 2.0**10) / rows).astype(np.int64)
     left = (high << LIMB + 10) + (low << 10) - whole * rows
     return whole + (left >= rows) - (left < 0)
@@ -882,6 +883,6 @@ def require_score(score: object, schema: Schema) -> AnyScore:
             f"{score!r} is not a score; use {', '.join(kind.__name__ for kind in kinds[:-1])} or {kinds[-1].__name__}. "
             "Gain ratio is not among them: its sensitivity is its whole range at every table size."
         )
-    known = cast(AnyScore, score)
-    known.check(schema)
-    return known
+    checked = cast(AnyScore, score)
+    checked.check(schema)
+    return checked

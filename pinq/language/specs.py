@@ -10,7 +10,7 @@ place (privacy.md 1.3). ``Partition.key`` therefore digests the spec in canonica
 the domains of its columns: the order of two ``Groups`` or another spelling of a cut makes another
 key only where parts are numbered differently.
 
-Order: what specs, families and scores share (``Expression``), partitions, specs of one axis
+Order: the common base (``Expression``), partitions, specs of one axis
 (``Values`` to ``Shards``), specs of several, families. A new spec is a class beside its like and an
 entry of ``Spec``. A new family is a class here, an entry of ``Candidate``, and the class that scores
 its members (``pinq/curator/candidates``).
@@ -148,28 +148,28 @@ class Axis:
         return "shards" if self.column is None else "codes", scale(self.size)
 
     def span(self, part: int, codes: int) -> tuple[int, int]:
-        """The codes [first, end) between which those of a part lie, of so many codes.
+        """The range [first, end) of a part's codes, in a column of so many codes.
 
-        All of them are the part's, unless it is a group or a weekday.
+        A group or a weekday may have only some of these codes.
         """
         if self.lookup is not None:
             first, end = self._spans[:, part].tolist()
             return first, end
         if self.thresholds is None:
             return part, part + 1
-        # One look at each end: the edges of all parts, for each of them, would take the square of their number.
+        # Only two thresholds are read: a list of all edges for each part would take quadratic time.
         first = self.thresholds[part - 1] if part else 0
         return first, self.thresholds[part] if part < len(self.thresholds) else codes
 
     def edges(self, codes: int) -> Sequence[int]:
-        """The first code of each part, of so many codes, and the end of the last; of an axis of no groups."""
+        """The first code of each part, and the end of the last; not for an axis of groups."""
         return range(codes + 1) if self.thresholds is None else (0, *self.thresholds, codes)
 
     @cached_property
     def _spans(self) -> np.ndarray:
         """The first code of each part of a table, and the one behind its last; shape (2, parts)."""
         # Of 0 1 0 -1 part 0 has the codes 0 to 2: written forwards, the last code stays, and written
-        # backwards, the first. What is in no part goes to the place behind the parts.
+        # backwards, the first. Codes in no part (-1) go to a last column, which is dropped.
         codes = np.arange(len(self.lookup))  # type: ignore[arg-type]
         spans = np.zeros((2, self.size + 1), dtype=np.int64)
         spans[0, self.lookup[::-1]], spans[1, self.lookup] = codes[::-1], codes + 1  # type: ignore[index]
@@ -188,27 +188,27 @@ class Axis:
         return f"{name} = {label}"
 
     def find(self, label: object) -> int:
-        """Finds the part with this label, or of this number where no label is a number or spells one.
+        """Finds a part by its label, or by its number if no label is or spells a number.
 
         Raises ``QueryError`` if there is none.
         """
-        # Of labels 10, 20 and 30 the part 10 is found by its label, and 0 is no part. Of labels "a"
-        # and "b", 0 is the first part.
-        wanted = label.item() if isinstance(label, np.generic) else label
-        for part, known in enumerate(self.labels):
-            if type(known) is type(wanted) and known == wanted:
+        # With the labels 10, 20 and 30, 10 is a label, and 0 is no part. With the labels "a" and "b",
+        # 0 is the first part.
+        plain = label.item() if isinstance(label, np.generic) else label
+        for part, name in enumerate(self.labels):
+            if type(name) is type(plain) and name == plain:
                 return part
         # Texts that spell numbers, such as 1.0 and 2.0, are found by the number; a position could be meant too.
-        spelled = [number_of_text(known) if isinstance(known, str) else math.nan for known in self.labels]
-        if is_number(wanted, -(2.0**53), 2.0**53) and spelled.count(float(wanted)) == 1:
-            return spelled.index(float(wanted))
+        spelled = [number_of_text(name) if isinstance(name, str) else math.nan for name in self.labels]
+        if is_number(plain, -(2.0**53), 2.0**53) and spelled.count(float(plain)) == 1:
+            return spelled.index(float(plain))
         # A bool is an int to Python: where True and False are the labels, 0 and 1 are no numbers of parts.
-        numbered = all(map(math.isnan, spelled)) and not any(isinstance(known, int) for known in self.labels)
-        if numbered and type(wanted) is int and 0 <= wanted < self.size:
-            return wanted
-        listed = ", ".join(repr(known) for known in self.labels[:12]) + (", ..." if self.size > 12 else "")
-        meant = closest(str(wanted), self.labels)
-        raise QueryError(f"there is no part {wanted!r}{meant}; the parts are {listed}.")
+        numbered = all(map(math.isnan, spelled)) and not any(isinstance(name, int) for name in self.labels)
+        if numbered and type(plain) is int and 0 <= plain < self.size:
+            return plain
+        names = ", ".join(repr(name) for name in self.labels[:12]) + (", ..." if self.size > 12 else "")
+        meant = closest(str(plain), self.labels)
+        raise QueryError(f"there is no part {plain!r}{meant}; the parts are {names}.")
 
 
 def joint_slots(axes: Iterable[Axis]) -> int:
@@ -293,7 +293,7 @@ class Partition:
             raise QueryError(
                 f"{label!r} is not the label of a part; one label for each of {len(self.axes)} specs is needed."
             )
-        positions = [axis.find(own) for axis, own in zip(self.axes, labels, strict=True)]
+        positions = [axis.find(part_label) for axis, part_label in zip(self.axes, labels, strict=True)]
         return int(np.ravel_multi_index(positions, self.shape))
 
 
@@ -524,7 +524,7 @@ class Ranges(OfColumn, Factor):
         return Axis(self.column, len(labels), tuple(labels), lookup=lookup), identity
 
     def _place(self, column: Numeric, ends: Interval | None) -> tuple[int, int, str | None]:
-        """The codes [first, end) of an interval, and what it is called."""
+        """The codes [first, end) of an interval, and its label."""
         if ends is None:
             return column.cells, column.codes, None
         low, high = (None if point is None else column.threshold(point, self.column) for point in ends)
@@ -573,7 +573,7 @@ class Calendar(OfColumn, Factor):
         return self._intervals(column, names, thresholds), identity
 
 
-SALT_BYTES = 32  # of what keys the draws of shards, in a ledger that is made now
+SALT_BYTES = 32  # of a new ledger's salt, which keys the draws of shards
 
 
 @dataclass(frozen=True)
@@ -612,8 +612,11 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
     Raises:
         QueryError: An unknown column or value, a cut out of bounds, overlapping groups, many parts.
     """
-    wrong = "is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them."
-    require_kind([spec], Splitting, lambda: f"{spec!r} {wrong}")
+    require_kind(
+        [spec],
+        Splitting,
+        lambda: f"{spec!r} is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them.",
+    )
     return schema.kept.recalled(spec.identity, partial(_bind, spec, schema), lambda partition: partition.nbytes)
 
 
@@ -624,8 +627,8 @@ def _bind(spec: Splitting, schema: Schema) -> Partition:
         raise QueryError(f"a column stands twice in {spec!r}.")
     identity: list[object] = [key for _, key in bound]
     if len(columns) < len(bound) or schema.privacy_unit != "row":
-        # A row's coin, and which rows of a unit are kept, follow the codes of all columns: under
-        # another encoding a row could fall into another part, so it is another partition.
+        # Shards and the bound of a unit's rows depend on the codes of all columns: under another
+        # encoding a row could be in another part.
         identity.append(schema.row_digest)
     key = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).digest()
     partition = Partition(cast("Spec", spec), tuple(axis for axis, _ in bound), key)
@@ -635,7 +638,7 @@ def _bind(spec: Splitting, schema: Schema) -> Partition:
 
 
 def _point(value: object) -> CutPoint:
-    """Reads a cut point: a date is kept as text, for it is a number only to its column."""
+    """Reads a cut point. A date stays text, because only its column can number it."""
     text = moment_text(value)
     return _number(value) if text is None else text
 
@@ -667,7 +670,7 @@ def _number(value: object) -> float:
 
 
 MAX_GROUPINGS = 4096
-KEPT_GROUPINGS, KEPT_VALUES = 256, 512  # lists of bipartitions that are kept, of so many values at most
+KEPT_GROUPINGS, KEPT_VALUES = 256, 512  # cached lists of bipartitions, and the largest number of values of one
 
 
 def bipartitions(column: str, seed: int, count: int) -> np.ndarray:
@@ -700,7 +703,7 @@ def _drawn(column: str, seed: int, count: int) -> np.ndarray:
     start, length = f"{column}\x00{seed}\x00".encode(), (count + 7) // 8
     masks, drawn = dict[bytes, None](), 0
     while len(masks) < MAX_GROUPINGS:
-        more = 64 + (MAX_GROUPINGS - len(masks)) * 9 // 8  # some are 0, or there already
+        more = 64 + (MAX_GROUPINGS - len(masks)) * 9 // 8  # some are 0, or repeat
         hashes = b"".join(
             hashlib.shake_256(b"%s%d" % (start, number)).digest(length) for number in range(drawn, drawn + more)
         )
@@ -716,7 +719,7 @@ def _drawn(column: str, seed: int, count: int) -> np.ndarray:
 
 
 MAX_SEED, MAX_MEMBERS = 2**64, 100_000
-MAX_CELLS = 2**62  # that a word of 64 bits can number
+MAX_CELLS = 2**62  # so that 64 bits number each
 MAX_AXES = 32
 
 

@@ -35,7 +35,7 @@ PROTOCOL = "1"
 PROTOCOL_HEADER = "Pinq-Protocol"  # both sides name the version they speak
 # Revisions of that protocol: columns of dates, acts, attempts, versions of the rows.
 DATED, NAMED, ATTEMPTED, REPLACED = 2, 3, 4, 5
-REVISION = REPLACED  # both sides name theirs, and who names none speaks the first
+REVISION = REPLACED  # each side names its own; a side that names none speaks the first
 REVISION_HEADER = "Pinq-Revision"
 CHANGED = "the data provider changed the policy since this handle was opened; connect again."
 SCHEMA_HEADER = "Pinq-Schema"  # the client names the schema it knows, so that "part 1" means one thing on both sides
@@ -132,7 +132,7 @@ class Description(_Wire):
 
 
 class WireBudget(_Wire):
-    """A budget in decimal text, and what is said of earlier rows."""
+    """A budget in decimal text, and the sentence about earlier versions of the rows."""
 
     epsilon: str
     spent: str
@@ -142,10 +142,8 @@ class WireBudget(_Wire):
     @classmethod
     def of(cls, budget: Budget) -> WireBudget:
         """From the exact numbers."""
-        said = budget.replaced or None
-        return cls(
-            epsilon=_text(budget.epsilon), spent=_text(budget.spent), remaining=_text(budget.remaining), replaced=said
-        )
+        losses = {name: _text(getattr(budget, name)) for name in ("epsilon", "spent", "remaining")}
+        return cls(**losses, replaced=budget.replaced or None)
 
     def budget(self) -> Budget:
         """The exact numbers."""
