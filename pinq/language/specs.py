@@ -612,11 +612,8 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
     Raises:
         QueryError: An unknown column or value, a cut out of bounds, overlapping groups, many parts.
     """
-    require_kind(
-        [spec],
-        Splitting,
-        lambda: f"{spec!r} is not a partition spec; use Values, Cuts, Groups, Shards or a tuple of them.",
-    )
+    kinds = "Values, Cuts, Groups, Shards or a tuple of them"
+    require_kind([spec], Splitting, lambda: f"{spec!r} is not a partition spec; use {kinds}.")
     return schema.kept.recalled(spec.identity, partial(_bind, spec, schema), lambda partition: partition.nbytes)
 
 

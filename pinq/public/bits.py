@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Bits`` makes uniform numbers of random bytes. ``SYSTEM`` has those of the operating system, which are tested.
+"""``Bits`` makes uniform numbers of random bytes; ``SYSTEM`` uses tested bytes of the operating system.
 
-All noise, choices and shares are made of these: a sampler takes its numbers from ``SYSTEM``, or from
-bytes that follow from a key that ``SYSTEM`` made. A forked process does not repeat its parent.
+All noise, choices and shares use them: a sampler takes its numbers from ``SYSTEM``, or from bytes
+that follow from a key that ``SYSTEM`` made. A forked process does not repeat its parent.
 
 ``Watched`` runs the health tests of NIST SP 800-90B, section 4.4, on all bytes that it gives. Once
 one has failed, this process draws nothing and charges nothing any more. A sample is 16 bytes; good
@@ -55,7 +55,7 @@ class Bits:
     """Uniform numbers.
 
     Args:
-        take: A function that gives so many new random bytes.
+        take: A function that gives this many new random bytes.
     """
 
     def __init__(self, take: Callable[[int], bytes]) -> None:
@@ -90,7 +90,7 @@ class Watched:
     """A source of random bytes under test.
 
     Args:
-        source: A function that gives so many random bytes.
+        source: A function that gives this many random bytes.
 
     Attributes:
         failed: Whether a test failed, ever.
@@ -124,7 +124,7 @@ class Watched:
 
 
 def fault_of(content: bytes) -> str:
-    """Says which test a window fails, empty for none; it has whole samples."""
+    """Returns the test that a window of whole samples fails; empty for none."""
     words = np.frombuffer(content, dtype=np.uint64)
     same = words[2:] == words[:-2]
     if (same[::2] & same[1::2]).any():

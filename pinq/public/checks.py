@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of input: kinds of values, texts of categories, the size of a request, spelling.
 
-``require_bounded`` bounds the price of reading a request, before anything is known of it. A text of
-8 MB that is no request must not take more to refuse than one that is. Pydantic notes every item
-that is wrong, in a thousand times its bytes: 2,800,000 empty lists in the place of nodes were
-9.6 GB and 85 s. It also keeps an array in ten times its bytes while it reads.
+``require_bounded`` bounds the cost of reading a text of 8 MB that may be no request. Pydantic notes
+every wrong item in a thousand times its bytes: 2,800,000 empty lists in place of nodes took 9.6 GB
+and 85 s. It also keeps an array in ten times its bytes while it reads.
 """
 
 from __future__ import annotations
@@ -82,8 +81,8 @@ def is_listing(value: object) -> TypeIs[Iterable[object]]:
 def require_kind(values: Iterable[object], kinds: type | tuple[type, ...], problem: str | Callable[[], str]) -> None:
     """Raises ``QueryError`` with this text unless each value is of one of the kinds.
 
-    It is for arguments of callers; our own values answer for themselves. A text that takes long to
-    write is given as a function.
+    It is for arguments of callers; our own values check themselves. A function gives a text that
+    takes long to write.
     """
     for value in values:
         if not isinstance(value, kinds):
@@ -125,16 +124,16 @@ def closest(name: str, names: Iterable[object]) -> str:
 
     Case counts for nothing: ``male`` is ``'Male'`` before it is a misspelt ``'Female'``.
     """
-    folded = {str(known).casefold(): known for known in names}
-    wanted = name.casefold()
+    folded = {str(one).casefold(): one for one in names}
+    folded_name = name.casefold()
     # Comparing letter by letter is slow, and a domain may have a million values.
-    compared = [wanted] if wanted in folded else list(islice(folded, 5000))
-    matches = difflib.get_close_matches(wanted, compared, n=1, cutoff=0.65)
+    compared = [folded_name] if folded_name in folded else list(islice(folded, 5000))
+    matches = difflib.get_close_matches(folded_name, compared, n=1, cutoff=0.65)
     return f" (did you mean {folded[matches[0]]!r}?)" if matches else ""
 
 
 def first_of(names: Sequence[object], limit: int, between: str = ", ") -> str:
-    """Lists the first names, and how many there are beside: ``a, b and 3 more``."""
+    """Lists the first names and the number of the others: ``a, b and 3 more``."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return between.join(map(str, names[:limit])) + more
 
@@ -145,13 +144,13 @@ MAX_FIELDS = 64
 T = TypeVar("T")
 
 TupleOf = Annotated[tuple[T, ...], Field(fail_fast=True)]
-"""Any number of something; the first one that is wrong ends the reading."""
+"""A tuple of any length; reading ends at its first wrong item."""
 
 
 def require_bounded(text: str | bytes) -> None:
     """Raises ``QueryError`` if a text has more arrays or fields than a request, or a field twice.
 
-    A text that is no JSON passes: whoever reads it says what is wrong.
+    Text that is no JSON passes: its later reader reports the fault.
     """
     plain = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     if plain.count(b"[") + plain.count(b"{") > MAX_OPENINGS:
@@ -167,14 +166,14 @@ def require_bounded(text: str | bytes) -> None:
 
 
 def _require_fields(pairs: list[tuple[str, object]]) -> None:
-    """Raises ``QueryError`` if an object has a key twice, or far more keys than any of ours.
+    """Raises ``QueryError`` if an object has far more keys than ours, or a key twice.
 
-    Readers differ in which of the two counts.
+    Of two equal keys, some readers take the first and some the last.
     """
     if len(pairs) > MAX_FIELDS:
         raise QueryError(f"the request has an object of {len(pairs):,} fields; none has more than {MAX_FIELDS}.")
-    seen: set[str] = set()
+    keys: set[str] = set()
     for key, _ in pairs:
-        if key in seen:
+        if key in keys:
             raise QueryError(f"the request says {key[:40]!r} twice.")
-        seen.add(key)
+        keys.add(key)

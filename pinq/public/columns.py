@@ -6,15 +6,16 @@ width ``step`` after clamping to ``[lower, upper]``. In a nullable column a miss
 more code, the last. Encoding looks at one value at a time, so it is a row-wise map: stability 1.
 
 A column that the source does not have is made of others, by a formula or a table (``DerivedFrom``).
-The formula is SQL over one row, which ``pinq/engine/derived.py`` checks and runs. Both sides know
-it: analysts read what a column means, and a column that is made otherwise is another one.
+The formula is SQL over one row, which ``pinq/engine/derived.py`` checks and runs. Analysts can read
+the formula. Another formula makes another column.
 
-``Declared`` is what a provider writes down, here and in a policy: frozen, without unknown keys, exact numbers.
+``Declared`` is the base of a provider's declarations, here and in a policy: frozen, without unknown keys.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import pickle
@@ -89,7 +90,7 @@ def of_form(pattern: str, words: str) -> AfterValidator:
 
 
 def problems(error: ValidationError) -> str:
-    """Names each wrong field and what is wrong with it, a line each."""
+    """Names each wrong field and its fault, a line each."""
     lines = []
     for problem in error.errors(include_url=False):
         field = ".".join(str(part) for part in problem["loc"])
@@ -117,7 +118,7 @@ class Declared(Shown, BaseModel):
             except ValidationError as error:
                 raise QueryError(f"this cannot be a {type(self).__name__}:\n{problems(error)}") from None
 
-        # For a caller alone: what pydantic validates inside another model keeps its place in the error.
+        # For callers alone: inside another model, pydantic keeps the place of a field in its error.
         __init__.__pydantic_base_init__ = True
 
     @classmethod
@@ -173,17 +174,17 @@ def _listed(names: object) -> object:
 
 def _listed_codes(codes: object) -> object:
     """Reads one code for missing, or a list; a number with decimals and a date are kept as texts."""
-    listed = codes if isinstance(codes, (list, tuple)) else (codes,)
-    return [str(code) if isinstance(code, (float, Decimal, date)) else code for code in listed]
+    items = codes if isinstance(codes, (list, tuple)) else (codes,)
+    return [str(code) if isinstance(code, (float, Decimal, date)) else code for code in items]
 
 
 def unsaid(value: object) -> bool:
-    """Whether nothing is said by a key, so that dumps leave it out: the digests of earlier releases had no such key."""
+    """Whether a key says nothing. Dumps leave it out, because digests of earlier releases lack such keys."""
     return value is None or value == ()
 
 
 class DerivedFrom(Declared):
-    """The part of a column's declaration that says how the source gives it."""
+    """The part of a column's declaration about its source."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 
@@ -274,11 +275,11 @@ class _Column(DerivedFrom):
 
     @abstractmethod
     def labels_up_to(self, count: int) -> tuple[Value | float | None, ...]:
-        """Returns what each code is called; nothing where there are more than so many to list."""
+        """Returns the label of each code; nothing if there are more than ``count``."""
 
     @abstractmethod
     def describe(self) -> str:
-        """Says what the domain is, in one line."""
+        """Describes the domain in one line."""
 
     def require_one_type(self, name: str) -> None:
         """Raises ``ValueError`` if a list mixes types, because then a value was read as another type."""
@@ -309,8 +310,7 @@ class Categorical(_Column):
     """
 
     type: Literal["categorical"] = "categorical"
-    # Dumped as they are: asked to choose among text, number and truth value once more, pydantic may
-    # take True for 1.
+    # Dumped as they are, because pydantic may take True for 1 when it chooses a type again.
     values: Annotated[tuple[Value, ...], PlainSerializer(lambda values: values)] = Field(
         min_length=1, max_length=MAX_VALUES, description="every value that the column can have"
     )
@@ -380,9 +380,9 @@ class Categorical(_Column):
 
     def describe(self) -> str:
         """Lists the first values."""
-        listed = ", ".join(str(value) for value in self.values[:4])
+        first = ", ".join(str(value) for value in self.values[:4])
         more = ", ..." if len(self.values) > 4 else ""
-        return f"{many(len(self.values), 'value')}: {listed}{more}{self._missing}"
+        return f"{many(len(self.values), 'value')}: {first}{more}{self._missing}"
 
     def require_one_type(self, name: str) -> None:
         """Raises ``ValueError`` if the values mix types, because then one was read as another type."""
@@ -403,10 +403,10 @@ class Categorical(_Column):
             return self.cells
         code = None if value is None else self.find(value)
         if code is None:
-            listed = ", ".join(repr(v) for v in self.labels[:12]) + (", ..." if self.codes > 12 else "")
+            labels = ", ".join(repr(v) for v in self.labels[:12]) + (", ..." if self.codes > 12 else "")
             raise QueryError(
                 f"`{name}` has no value {value!r}{closest(str(value), [text_of(v) for v in self.values])}; "
-                f"it has {listed}."
+                f"it has {labels}."
             )
         return code
 
@@ -453,11 +453,11 @@ class Numeric(_Column):
     )
 
     unit: ClassVar[str] = ""
-    """What a number counts, as the end of a sentence."""
+    """The unit of a number, as the end of a sentence."""
     microseconds: ClassVar[int | None] = None
-    """Of a unit, where the numbers are dates."""
+    """The microseconds of a unit, for dates."""
 
-    if TYPE_CHECKING:  # whatever is read as an exact number may be given
+    if TYPE_CHECKING:  # any number, or its text, may be passed
 
         def __init__(
             self, *, lower: Number, upper: Number, step: Number | None = None, cuts: Iterable[Number] = (), **more: Any
@@ -481,9 +481,8 @@ class Numeric(_Column):
                 f"a step of {float(self.width):g} is too fine for numbers as large as "
                 f"{max(abs(self.lower), abs(self.upper))}; choose a larger step"
             )
-        for before, after in zip(self.cuts, self.cuts[1:], strict=False):
-            if before >= after:
-                raise ValueError("cuts must increase")
+        if any(before >= after for before, after in itertools.pairwise(self.cuts)):
+            raise ValueError("cuts must increase")
         for cut in self.cuts:
             if not self.lower < cut <= self.upper:
                 between = f"above lower ({self._bound(self.lower)}) and at most upper ({self._bound(self.upper)})"
@@ -520,8 +519,8 @@ class Numeric(_Column):
     @cached_property
     def tolerance(self) -> float:
         """The part of a cell by which a number may lie below an edge and still count as on it."""
-        # Decimal grids are not binary: 0.3 / 0.1 is a hair under 3. A billionth of a cell (or what doubles
-        # can tell apart, where that is more) puts grid points into their own cell.
+        # Decimal grids are not binary: 0.3 / 0.1 is a hair under 3. A billionth of a cell (or the distance
+        # of doubles, if that is more) puts grid points into their own cell.
         return max(1e-9, float(max(abs(self.lower), abs(self.upper))) * 2.0**-50 / float(self.width))
 
     @cached_property
@@ -645,15 +644,15 @@ class Numeric(_Column):
         return self.codes_of(self.numbers_of(values))
 
     def numbers_of(self, values: Any) -> np.ndarray:
-        """The number of each value, float64, shape (n,); nan if it is missing, declared so, or not a number."""
+        """The number of each value, float64, shape (n,); nan if it is missing, declared missing, or no number."""
         numbers = self._spelled(values)
         return np.where(np.isin(numbers, self.missing_numbers), np.nan, numbers) if self.missing else numbers
 
     @cached_property
     def missing_numbers(self) -> tuple[float, ...]:
         """The numbers that stand for a missing value; a word is no number anyway."""
-        found = self._spelled(sorted(self.missing_texts))
-        return tuple(found[~np.isnan(found)].tolist())
+        numbers = self._spelled(sorted(self.missing_texts))
+        return tuple(numbers[~np.isnan(numbers)].tolist())
 
     def _spelled(self, values: Any) -> np.ndarray:
         """The number that each value is or spells; nan for none."""

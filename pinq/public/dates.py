@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns of dates: numbers on a public grid of days or minutes that are shown as dates.
 
-A date's number is its days since 1970, that of a time its minutes; both are whole. So bounds, grid
-cells, clamping, missing values, cuts and noise are those of any column of whole numbers, and what
-is proved of these holds here.
+The number of a date is its days since 1970, the number of a time its minutes since then. Both are
+whole, so the proofs for columns of whole numbers hold here: bounds, grid cells, clamping, missing
+values, cuts and noise are theirs.
 
 Dates and times have one form of text, in UTC. A time without a zone is taken as it stands, one with
-a zone is read in UTC. So what the source holds is what analysts see, and no setting of any machine
-moves a row.
+a zone is read in UTC. So analysts see the values of the source, and no setting of a machine moves a
+row.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LEAST = (datetime.min - _EPOCH) // timedelta(microseconds=1)
 
 
 def microseconds_of(value: object) -> int | None:
-    """Counts a date's or time's microseconds since 1970; None for what is neither."""
+    """Counts the microseconds of a date or time since 1970; None for other values."""
     match value:
         case str():
             return _of_text(value)
@@ -66,7 +66,7 @@ def _of_text(text: str) -> int | None:
 
 
 def moment_text(value: object) -> str | None:
-    """Writes a date or time in the form that is read; None for what is neither."""
+    """Writes a date or time in the form that is read; None for other values."""
     count = microseconds_of(value)
     return None if count is None else write_moment(count)
 
@@ -84,7 +84,7 @@ _MONTHS: dict[Period, int] = {"year": 12, "quarter": 3, "month": 1}
 
 
 def _counted_in(unit: int, form: str) -> BeforeValidator:
-    """Reads a declared date as its number; a decimal is one already, of a copied declaration."""
+    """Reads a declared date as its number; a copied declaration has the number already."""
 
     def read(value: object) -> object:
         if isinstance(value, Decimal):

@@ -69,10 +69,9 @@ class Epsilon:
         # A third of 1 is 333,333,334 nano-epsilons.
         up = math.ceil(nano)
         if not 0 < up <= MAX_EPSILON * NANO:
-            shown = repr(loss)
-            shown = shown if len(shown) <= 40 else shown[:37] + "..."
+            text = repr(loss)
             raise QueryError(
-                f"is {shown}",
+                f"is {text if len(text) <= 40 else text[:37] + '...'}",
                 parameter=name,
                 allowed=f"a finite number greater than 0 and at most {MAX_EPSILON}",
             )
@@ -159,8 +158,8 @@ def is_exact(epsilon: EpsilonLike) -> bool:
 
 
 def _too_fine(loss: EpsilonLike, name: str) -> QueryError:
-    step = f"the smallest step of a loss is {Epsilon(1)}, so write at most nine decimals."
-    return QueryError(f"is {str(loss)[:40]}; {step}", parameter=name)
+    problem = f"is {str(loss)[:40]}; the smallest step of a loss is {Epsilon(1)}, so write at most nine decimals."
+    return QueryError(problem, parameter=name)
 
 
 def _fraction(value: object) -> Fraction:
@@ -178,8 +177,7 @@ def _fraction(value: object) -> Fraction:
         raise ValueError("not a decimal number")
     if isinstance(value, (str, Decimal)):
         number = Decimal(value)
-        # Fraction(Decimal("1e999999999")) would build the number; its size is known before that.
-        # What is closer to 0 than any float counts as 0.
+        # Fraction(Decimal("1e999999999")) would build the number, so its size is checked first.
         if not number.is_finite() or number.adjusted() > 12 or number.adjusted() < -330:
             raise ValueError("too large, or too close to 0")
         return Fraction(number)
@@ -215,12 +213,12 @@ def laplace_interval(scale: float, level: float = 0.95) -> int:
 
 
 def figures(number: float, digits: int = 3) -> str:
-    """Writes how far a number may be off as people do: 13,700 or 0.0124, few figures and no powers of ten."""
+    """Writes a number with few figures and no powers of ten: 13,700 or 0.0124."""
     return f"{float(f'{number:.{digits}g}'):,.12g}"
 
 
 def max_belief(epsilon: float, before: float) -> float:
-    """The largest belief that answers can leave behind of a belief before them, between 0 and 1.
+    """The largest belief after the answers, from a belief before them; both between 0 and 1.
 
     Odds grow by e^epsilon at most: from .5 at epsilon 1 to .731.
     """

@@ -32,15 +32,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import count, islice
+from itertools import count, islice, takewhile
 
 import numpy as np
 
 from pinq.public.bits import SYSTEM, Bits
 
-BASE = 64  # scales up to 64 take two tables, made in some .1 ms
+BASE = 64  # a scale up to 64 needs two tables, made in about .1 ms
 WORD = 64  # bits; one draw of about 2^58 needs more
-LARGEST_SCALE = 2**50  # whose noise is computed in 64 bits
+LARGEST_SCALE = 2**50  # of noise that is computed in 64 bits
 LARGEST = 2**63 - 1
 
 
@@ -70,7 +70,7 @@ class DiscreteLaplace:
         """Draws independent geometric numbers, P[G >= k] = r**k, shape (numbers,), as ``draw`` does.
 
         Args:
-            numbers: Their number.
+            numbers: The count of numbers.
             source: The source of bits; by default the operating system.
         """
         drawn = np.zeros(numbers, dtype=np.int64)
@@ -90,14 +90,11 @@ class Digit:
     def __init__(self, step: Fraction, *, bounded: bool) -> None:
         self._step, self._bounded = step, bounded
         last = 2**WORD - 1
-        table = [0]
-        ends = self.ends(WORD)
-        while table[-1] < last:
-            table.append(min(next(ends), last))
-        self._table = np.array(table[1:], dtype=np.uint64)
+        below_last = [*takewhile(lambda end: end < last, self.ends(WORD))]
+        self._table = np.array([*below_last, last], dtype=np.uint64)
 
     def of(self, words: np.ndarray, source: Bits) -> np.ndarray:
-        """Returns the digits that uniform numbers have which begin with these 64 bits."""
+        """Returns the digits of uniform numbers that begin with these 64 bits."""
         digits = self._table.searchsorted(words)
         for place in np.flatnonzero(self._table[digits] == words):
             digits = digits.astype(object)
@@ -115,13 +112,13 @@ class Digit:
 
     def ends(self, bits: int) -> Iterator[int]:
         """Gives 2^bits C_j, rounded down, for j = 0, 1, ...."""
-        known, spare = 0, WORD + int(1 / self._step).bit_length()
-        while not self._bounded or known < BASE - 1:
-            for low, high in islice(self._bounds(bits + spare), known, None):
+        number, spare = 0, WORD + int(1 / self._step).bit_length()
+        while not self._bounded or number < BASE - 1:
+            for low, high in islice(self._bounds(bits + spare), number, None):
                 if low >> spare != high >> spare:
                     break
                 yield low >> spare
-                known += 1
+                number += 1
             spare *= 2
         yield 2**bits
 
@@ -130,11 +127,11 @@ class Digit:
         one = 2**bits
         low, high = exponential(self._step, bits)
         all_low, all_high = exponential(BASE * self._step, bits) if self._bounded else (0, 0)
-        least, most = low, high  # of q**(j + 1)
+        power_low, power_high = low, high  # bounds of q**(j + 1)
         for _ in range(BASE - 1) if self._bounded else count():
-            at_most = (one - least << bits) // (one - all_high)
-            yield (one - most << bits) // (one - all_low), min(at_most, one - 1)  # as C_j < 1
-            least, most = least * low >> bits, -(-most * high >> bits)
+            at_most = (one - power_low << bits) // (one - all_high)
+            yield (one - power_high << bits) // (one - all_low), min(at_most, one - 1)  # as C_j < 1
+            power_low, power_high = power_low * low >> bits, -(-power_high * high >> bits)
 
 
 def exponential(step: Fraction, bits: int) -> tuple[int, int]:

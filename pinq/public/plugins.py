@@ -11,7 +11,7 @@ points:
   model again, and for commands that offer its tables and fronts
 - ``miners`` in the group ``pinq.selftest``: a name and a ``miners.canaries.Fit`` for each miner that
   the provider's ``pinq selftest`` fits
-- ``open`` in the group ``pinq.workbench``: what the command ``pinq workbench`` runs
+- ``open`` in the group ``pinq.workbench``: the function of the command ``pinq workbench``
 
 The base install is what an analyst needs; each extra of ``pyproject.toml`` brings the modules
 listed here, and an error names the line that installs it.
@@ -88,7 +88,7 @@ def optional(module: str, extra: str, need: str) -> ModuleType:
     Args:
         module: Its name, ``matplotlib.pyplot``.
         extra: The extra that brings it where this is needed.
-        need: The need in words, the beginning of the error: "drawing a tree needs matplotlib".
+        need: The beginning of the error: "drawing a tree needs matplotlib".
 
     Raises:
         ModuleNotFoundError: It is not installed; the error says which line installs it.

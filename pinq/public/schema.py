@@ -35,7 +35,7 @@ __all__ = [
     "unit_text",
 ]
 
-ENTRY_BYTES = 512  # of a key
+ENTRY_BYTES = 512  # of a key, besides its value
 
 
 class Kept:
@@ -58,7 +58,7 @@ class Kept:
             return self._values[key][0]
 
     def recalled(self, key: Hashable, make: Callable[[], T], nbytes: Callable[[T], int]) -> T:
-        """The value; where there is none, it is made and kept."""
+        """The value; a missing one is made and kept."""
         value: T | None = self.get(key)
         if value is None:
             value = make()
@@ -169,7 +169,7 @@ class Schema(Public):
 
     @cached_property
     def distance(self) -> int:
-        """Rows by which neighbouring tables differ: a charge is so many times what one row costs.
+        """Rows by which neighbouring tables differ: the factor from the cost of one row to a charge.
 
         Adding or removing one row: 1. Replacing one: 2. A unit of k rows: k times that (group
         privacy, privacy.md 1.1).
@@ -233,9 +233,9 @@ class Schema(Public):
 
     def with_sources(self, columns: Iterable[str]) -> set[str]:
         """Adds the declared columns from which these are derived, because terms count them, too."""
-        named = set(columns)
-        made_of = (self.columns[name].sources for name in named & self.columns.keys())
-        return named.union(*(self.columns.keys() & set(sources) for sources in made_of))
+        names = set(columns)
+        sources = (self.columns[name].sources for name in names & self.columns.keys())
+        return names.union(*(self.columns.keys() & set(made_of) for made_of in sources))
 
     @cached_property
     def row_digest(self) -> str:
