@@ -564,8 +564,8 @@ FAULTS = (
     Fault(
         "products are shortened by one step too few",
         "pinq/language/products.py",
-        "steps -= steps**2 * norms > most",
-        "steps -= (steps - 1)**2 * norms > most",
+        "steps -= steps**2 * norms > limit",
+        "steps -= (steps - 1)**2 * norms > limit",
         (PRODUCTS,),
     ),
     Fault(
