@@ -18,6 +18,11 @@ from typing import Any
 import yaml
 from pydantic import JsonValue
 
+try:  # libyaml reads a list of 65,000 values about ten times as fast; some builds of PyYAML are without it
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:
+    from yaml import SafeLoader  # type: ignore[assignment]
+
 _MEANINGS = {  # what a scalar without quotes can be, and the characters that it starts with
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
     "int": (r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
@@ -30,7 +35,7 @@ _MEANINGS = {  # what a scalar without quotes can be, and the characters that it
 }
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(SafeLoader):
     """Also refuses a repeated key: the second one would silently win."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
@@ -74,8 +79,8 @@ _Dumper.add_implicit_resolver("!number-like", re.compile(r"^[-+]?[0-9]"), list("
 
 def read_yaml(text: str) -> Any:
     """Reads the content of a text. ``yaml.YAMLError`` where it is none, or much too large."""
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             return None
@@ -88,8 +93,6 @@ def read_yaml(text: str) -> Any:
     # A number of thousands of digits; `!!timestamp x`, `!!bool x`, `!!binary x`: PyYAML trusts tags.
     except (ValueError, LookupError, AttributeError, TypeError) as error:
         raise yaml.YAMLError(f"it has a value that cannot be read: {error}") from None
-    finally:
-        loader.dispose()
 
 
 def _refuse_expansions(root: yaml.Node) -> None:

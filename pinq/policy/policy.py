@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -367,7 +368,7 @@ class Policy(Public):
     def _repr_html_(self) -> str:
         return f"<p>Policy of {self.dataset}, cap {self.cap}</p>{self.schema_._repr_html_()}"
 
-    @property
+    @cached_property
     def schema_(self) -> Schema:
         """The part that analysts may see."""
         return Schema(**{name: getattr(self, name) for name in Public.model_fields})

@@ -6,7 +6,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from pinq.policy import plain_yaml
 from pinq.policy.plain_yaml import read_yaml
+from tests.support.house.checkout import ROOT
 
 NINES = "".join(f"- &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 10))
 REFUSED = {
@@ -17,6 +19,8 @@ REFUSED = {
     "a mapping that merges itself": "&a {<<: *a}",
     "five thousand digits": "a: " + "9" * 5_000,
     "five thousand brackets": "[" * 5_000,
+    "half a character": "a: \ud800",
+    "a control character": "a: \x07",
     "nine times nine, nine times over": f"- &l0 x\n{NINES}",
 }
 
@@ -32,3 +36,13 @@ def test_references_are_read() -> None:
     assert read_yaml("- &a {x: 1}\n- *a") == [{"x": 1}, {"x": 1}]
     assert len(read_yaml("[" + "1, " * 200 + "1]")) == 201
     assert read_yaml("") is None
+
+
+def test_the_readers_in_c_and_in_python_read_alike() -> None:
+    """A build of PyYAML without libyaml reads a policy as the others do."""
+    policy = (ROOT / "policies" / "adult.yaml").read_text(encoding="utf-8")
+    assert issubclass(plain_yaml._Loader, yaml.CSafeLoader)
+    rules = {"yaml_implicit_resolvers": plain_yaml._Loader.yaml_implicit_resolvers}
+    in_python = type("InPython", (yaml.SafeLoader,), rules)
+    for text in (policy, 'a: [01070, no, 12:30, 2024-01-31, 1_000, 1e3, "x\\u2028y"]\nb: {c: 1.50, d: ~}\n'):
+        assert repr(in_python(text).get_single_data()) == repr(read_yaml(text))
