@@ -66,6 +66,8 @@ DIALECT = {
     "encoding": "Encoding",
     "sheet": "Sheet of a workbook",
     "skip": "Title lines above the header",
+    "header": "Names of the columns, where no line has them",
+    "quote": "Around texts",
 }
 PORT = "8443"
 AT_ONCE = ("Issue another token", "Revoke")

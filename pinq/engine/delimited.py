@@ -83,6 +83,15 @@ _BREAKS = "with a NUL or a carriage return inside"
 _QUOTES = "with a quote that is not closed, or that text follows"
 _MISFITS = "with another number of fields than"
 _FOREIGN = "whose bytes are no "
+_OTHER_KINDS = {
+    rb"\xff\xfe\0\0|\0\0": "UTF-32 text, which is not read; convert it: iconv -f UTF-32 -t UTF-8",
+    rb"\xff\xfe|\xfe\xff": "UTF-16 text, which is not read; convert it: iconv -f UTF-16 -t UTF-8",
+    rb".\0.\0": "UTF-16 text, which is not read; convert it: iconv -f UTF-16LE -t UTF-8",
+    rb"\0.\0.": "UTF-16 text, which is not read; convert it: iconv -f UTF-16BE -t UTF-8",
+    rb"PK\x03\x04|\xd0\xcf\x11\xe0": "a workbook or an archive; name a workbook .xlsx or .xls, and unpack others",
+    rb"\x1f\x8b": "packed and no text; end its name in .csv.gz",
+}
+"""Kinds of files that are no text here, by their first bytes."""
 # At the beginning of a file that may be written otherwise: bytes, and lines of them.
 GLANCE, GLANCE_LINES = 2**16, 50
 # Bytes of memory that the reading of one workbook may take.
@@ -198,13 +207,16 @@ class TextFiles(ABC):
 
     def other(self) -> Changes:
         """The keys of ``csv`` that the first file's beginning suggests to change."""
-        return other_shape(self._glances(), self._dialect)
+        changes = other_shape(self._glances(), self._dialect)
+        quoted = self.names and all(re.fullmatch("'.*'", name) for name in self.names)
+        return changes | ({"quote": "'"} if quoted and self._dialect.quote == '"' else {})
 
     def _otherwise(self, before: str = "") -> str:
         """Says what they are."""
         other = self.other()
         looks = [f"fields separated by {SEPARATORS[str(other['delimiter'])]}"] if "delimiter" in other else []
         looks += [f"{other['skip']} title lines above the header"] if "skip" in other else []
+        looks += ["fields in single quotes"] if "quote" in other else []
         advice = f"{before}it looks like {' and '.join(looks)}: try {as_options(other)} (in a policy under `csv:`)"
         return advice if other else ""
 
@@ -256,10 +268,8 @@ class DelimitedFiles(TextFiles):
         with opened(file) as stream:
             number = 1 + self._skipped(stream)
             line = _first_line(stream)
-        if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise PolicyError(
-                f"The file {file} is UTF-16 text, which is not read; convert it: iconv -f UTF-16 -t UTF-8."
-            )
+        if kind := next((said for begin, said in _OTHER_KINDS.items() if re.match(begin, line, re.DOTALL)), ""):
+            raise PolicyError(f"The file {file} is {kind}.")
         if not line.strip():
             raise self._doubt(
                 f"The file {file} {'begins with an empty line' if line else 'is empty'}; its first line must "
@@ -510,7 +520,13 @@ def _advice(reason: str) -> str:
             "R writes it: then name all columns, in a policy `csv: {skip: 1, header: [row, age, sex]}`"
         )
     if reason == _FOREIGN + "utf-8":
-        return "; try --encoding latin-1 or windows-1252 (in a policy `csv: {encoding: latin-1}`)"
+        return (
+            "; try --encoding latin-1 or windows-1252 (in a policy `csv: {encoding: latin-1}`), of other letters than "
+            "those of Western Europe windows-1250 (Central Europe), -1251 (Cyrillic), -1253 (Greek), -1254 (Turkish) "
+            "or -1257 (Baltic), or convert it: iconv -t UTF-8 -f ITS_ENCODING"
+        )
+    if reason == _BREAKS:
+        return "; a newline ends a line: where a carriage return does, convert it: tr '\\r' '\\n'"
     if reason == _QUOTES:
         return (
             "; where fields hold line breaks, write the table as Parquet by a reader that you trust with it: "

@@ -76,7 +76,7 @@ def typed(changes: Changes) -> dict[str, str]:
 
 def as_options(changes: Changes) -> str:
     """Writes changes of a dialect as options of ``pinq init``."""
-    quotes = {"decimal": '"', "thousands": '"', "dates": '"', "delimiter": "'", "sheet": "'"}
+    quotes = dict.fromkeys(("decimal", "thousands", "dates", "header", "quote"), '"') | {"delimiter": "'", "sheet": "'"}
     words = {key: (quotes.get(key, "") if word != "tab" else "", word) for key, word in typed(changes).items()}
     return " ".join(f"--{key.replace('_', '-')} {quote}{word}{quote}" for key, (quote, word) in words.items())
 

@@ -40,7 +40,7 @@ from pinq.public.dates import DAY, microseconds_of, write_moment
 from pinq.public.plugins import optional
 
 ROWS = 50_000  # of a file of SPSS, SAS or Stata that are read at a time
-_NO_OBJECT = "that is no JSON object"
+_NO_OBJECT = "that is no JSON object with each field once"
 
 
 class Records(TextFiles):
@@ -102,11 +102,18 @@ class JsonLines(Records):
 
     def _parsed(self, line: bytes) -> object:
         """The value of a line, numbers as they are written; None where it is too long, or no JSON."""
-        read = partial(json.loads, parse_int=str, parse_float=str, parse_constant=str)
+        read = partial(json.loads, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=_once)
         try:
             return read(line.decode(self._dialect.encoding)) if len(line) < MAX_LINE else None
         except (ValueError, RecursionError):
             return None
+
+
+def _once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields of an object. Raises ``ValueError`` where one stands there twice, for it is unsaid which one holds."""
+    if len(found := dict(fields)) < len(fields):
+        raise ValueError("a field stands twice")
+    return found
 
 
 def _json_text(value: object) -> str | None:

@@ -156,6 +156,11 @@ def is_statistical(name: str) -> bool:
     return name.lower().endswith(_STATISTICAL)
 
 
+def has_own_names(name: str) -> bool:
+    """Whether a file of this name has the names of its columns apart from its rows."""
+    return is_json_lines(name) or is_statistical(name)
+
+
 def is_workbook(name: str) -> bool:
     """Whether a file of this name is a workbook of Excel or OpenDocument."""
     return name.lower().endswith(_WORKBOOKS)

@@ -26,7 +26,7 @@ from pinq.engine.formats import FormatDoubt, HeaderFault, as_options, date_forms
 from pinq.engine.looks import SHOWN, looks_like, missing_codes, missing_words, some_texts
 from pinq.engine.sources import is_sqlite, quoted, require_columns
 from pinq.errors import InternalError, PolicyError, printable
-from pinq.policy.dialect import Dialect, is_text
+from pinq.policy.dialect import Dialect, has_own_names, is_text
 from pinq.policy.files import source_dialect, source_path
 from pinq.policy.plain_yaml import plain_number, read_yaml, write_yaml
 from pinq.policy.policy import Policy
@@ -47,7 +47,7 @@ from pinq.provider.persons import (
     telling_name,
 )
 from pinq.provider.policy_file import load_policy
-from pinq.provider.stray_rows import without_strays
+from pinq.provider.stray_rows import require_names, without_strays
 from pinq.public.checks import closest, text_of
 from pinq.public.columns import REAL_CELLS, number_of_text, problems, round_up
 from pinq.public.dates import DAY, write_moment
@@ -446,9 +446,12 @@ def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[
         types = raw.types
         require_columns([] if target is None else [target], types)
         table, strays = without_strays(raw.connection, raw.name, types)
+        dialect = source_dialect(bare)
+        if dialect is not None and "header" not in dialect.model_fields_set and not has_own_names(str(bare.source)):
+            require_names(raw.connection, table, list(types), dialect)
         proposed = Proposed(count_rows(raw.connection, table), fewest, raw.lines.lost, strays)
         base = None if bare.database is None else source_path(bare)
-        typed = source_dialect(bare) is None and not (base and is_sqlite(base))
+        typed = dialect is None and not (base and is_sqlite(base))
         looked = dict[str, _Looked]()
         for name, kind in types.items():
             try:
@@ -467,7 +470,7 @@ def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[
                 _declare(raw.connection, table, name, one, proposed, target=name == target)
             except _LeftOut as reason:
                 proposed.left_out[name] = str(reason)
-        if source_dialect(bare) is not None:
+        if dialect is not None:
             proposed.first = _first(raw.connection, raw.name, proposed.columns)
         return proposed, raw.lines
 

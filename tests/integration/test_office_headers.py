@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pinq
 from pinq.errors import PolicyError
 from pinq.policy.dialect import Dialect
 from pinq.policy.plain_yaml import read_yaml
+from pinq.provider.proposal import WholeDoubt, look
 
 RANDOM = random.Random(1)
 NAMES = ["Doe, Jane", "Roe, John", "Poe, Ann", "Müller, Eva"]
@@ -55,6 +57,64 @@ def test_titles_above_a_header_are_seen(titles: list[str], tmp_path: Path) -> No
     rows = [f"{'mf'[i % 2]};{20 + i % 50};A{i % 3}" for i in range(100)]
     with pytest.raises(PolicyError, match=f"--delimiter ';' --skip {len(titles)}"):
         pinq.propose(written(tmp_path / "t.csv", [*titles, "sex;age;ward", *rows]))
+
+
+HEADERLESS: dict[str, Callable[[int], str]] = {
+    "codes and a number": lambda i: f"Person{i},{'mf'[i % 2]},{20 + i % 50}",
+    "codes alone": lambda i: f"{'ABCDEFGHIJ'[i % 10]}{'klmnopqrst'[i // 10 % 10]},{'mf'[i % 2]},{'ABC'[i % 3]}",
+    "numbers alone": lambda i: f"{20 + i % 50},{150 + i % 40}.5",
+    "dates": lambda i: f"Person{i},{1950 + i % 40}-03-1{i % 9}",
+    "dates of an office": lambda i: f"Person{i},1{i % 9}.03.{1950 + i % 40}",
+    "years": lambda i: f"Person{i},{1950 + i % 40}",
+    "addresses of mail": lambda i: f"Person{i},p{i}@example.org",
+    "a quoted comma": lambda i: f'"Doe, Person{i}",{"mf"[i % 2]}',
+}
+
+
+@pytest.mark.parametrize("kind", HEADERLESS)
+def test_a_first_line_that_is_a_row_names_no_columns(kind: str, tmp_path: Path) -> None:
+    """It is asked for names, neutral ones come first, and with them the first line is a row like all others."""
+    path = written(tmp_path / "t.csv", list(map(HEADERLESS[kind], range(200))))
+    with pytest.raises(WholeDoubt, match=r'seems to be a row .* --header "column_1,column_2') as doubt:
+        look(path, fewest=1)
+    assert "column_2" in doubt.value.choices[0]["header"]
+    assert len(doubt.value.choices) == 1 + ("Doe" not in HEADERLESS[kind](0))
+    if doubt.value.look is not None:
+        policy = read_yaml(doubt.value.look.text)
+        assert {name[:7] for name in policy["columns"]} == {"column_"}
+        assert "of 200 rows" in doubt.value.look.text
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        lambda i: f"{'ABC'[i % 3]},{i % 2},{i * 7 % 5000}",
+        lambda i: f"other,{['Bus', ''][i % 2]},{i * 7 % 50}",
+        lambda i: f"{'ABC'[i % 3]},{i},{i / 7:.3f}",
+    ],
+)
+def test_a_year_or_an_only_value_is_a_name(row: Callable[[int], str], tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", ["other,Bus,2019", *map(row, range(200))])
+    assert set(columns(path)) <= {"other", "Bus", "2019"}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a,b\n1,2\n".encode("utf-16-le"), "UTF-16 text.*iconv -f UTF-16LE"),
+        ("a,b\n1,2\n".encode("utf-16-be"), "UTF-16 text.*iconv -f UTF-16BE"),
+        ("a,b\n1,2\n".encode("utf-32"), "UTF-32 text"),
+        (b"PK\x03\x04\x14\0", "name a workbook .xlsx"),
+        (b"\x1f\x8b\x08\0", "end its name in .csv.gz"),
+        (b"a,b\r1,2\r3,4\r", "where a carriage return does, convert it"),
+        (b"'a','b'\n'1','x'\n'2','y'\n", "fields in single quotes: try --quote"),
+        (b"ort,n\n\xcc\xee\xf1\xea\xe2\xe0,1\n", "-1251 .Cyrillic."),
+    ],
+)
+def test_other_kinds_of_files_are_named(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(PolicyError, match=said):
+        pinq.propose(tmp_path / "t.csv")
 
 
 def test_a_header_may_be_any_text(tmp_path: Path) -> None:

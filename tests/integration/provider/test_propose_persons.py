@@ -114,6 +114,20 @@ def test_rows_about_nobody_are_named_and_left_out(tmp_path: Path) -> None:
     assert (report.source_rows, report.encoded_rows) == (804, 800)
 
 
+def test_sums_between_the_rows_are_about_nobody(tmp_path: Path) -> None:
+    """One after each twenty rows; an answer of the same word in a filled row is a value."""
+    rows = [f"{'fm'[i % 2]},{['all', 'some'][i % 20 > 0]},{i % 97}" for i in range(400)]
+    text = ["sex,asked,cost"] + [
+        line for i in range(0, 400, 20) for line in (*rows[i : i + 20], f"Subtotal,,{960 + i}")
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(text) + "\n")
+    proposed = propose(tmp_path / "t.csv", fewest=5)
+    columns = yaml.safe_load(proposed)["columns"]
+    assert "# 20 of the rows look like subtotals" in proposed
+    assert (columns["sex"]["values"], columns["asked"]["values"]) == (["f", "m"], ["all", "some"])
+    assert columns["cost"]["upper"] == 100
+
+
 def test_a_bound_that_one_row_stretches_is_named() -> None:
     text = propose(pd.DataFrame({"cost": [*range(50, 350), 4_500_000]}))
     column = Policy(**yaml.safe_load(text)).columns["cost"]
