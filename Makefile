@@ -12,15 +12,20 @@ READY := $(VENV)/.ready
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-$(READY): pyproject.toml
+# The demo needs a third of the packages that the tests need; a target that needs more installs the rest.
+DEMO := $(or $(wildcard $(READY)),$(VENV)/.demo)
+$(READY): EXTRA := test
+$(VENV)/.demo: EXTRA := demo
+
+$(READY) $(VENV)/.demo: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; say which with: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
-	@touch $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRA)]'
+	@touch $@
 
 setup: $(READY) ## the environment, in .venv
 
-demo: $(READY) ## the main job on UCI Adult: policy, grant, tree, exhaustion, audit (results in build/demo)
+demo: $(DEMO) ## the main job on UCI Adult: policy, grant, tree, exhaustion, audit (results in build/demo)
 	$(BIN)/pinq demo --folder build/demo
 
 # Each process that tests, and each that a test starts, would compile everything again without kept bytecode, and load
