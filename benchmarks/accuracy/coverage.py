@@ -29,13 +29,13 @@ from benchmarks.harness.origin import commit_of
 from benchmarks.harness.publish import RESULTS
 from benchmarks.harness.tables import markdown
 from miners import statistics
-from miners.statistics.cells import CountDraft
+from miners.statistics.cells import CountDraft, StatisticFunction
 from pinq.public.schema import Schema
 
 __all__ = ["EPSILONS", "Cell", "Population", "cells", "simulated"]
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
-TESTS = ("log-rank", "independence")  # of which no interval is measured
+TESTS = ("log-rank", "independence", "ranks")  # of which no interval is measured
 KEYS = ["table", "statistic", "epsilon"]
 YES_NO = {"type": "categorical", "values": ["no", "yes"]}
 
@@ -61,18 +61,26 @@ class Population:
     columns: Mapping[str, Any]
     observed: Any = None
 
-    def questions(self) -> Iterator[tuple[str, tuple[Any, ...], int | None]]:
-        """Yields each statistic with its columns, and the axis of its table that is drawn by itself for a level."""
-        event, by = self.columns["event"], self.columns["by"]
+    def questions(self) -> Iterator[tuple[str, StatisticFunction[Any], tuple[Any, ...], dict[str, Any], int | None]]:
+        """Yields each statistic: its name, function, columns and words, and the axis that is drawn by itself for a level."""
+        event, by, number = (self.columns[role] for role in ("event", "by", "number"))
+        observed, (*_, exposed) = {"observed": self.observed}, self.schema.categorical(by).values
+        two, explaining = observed | {"exposed": exposed}, self.columns["explaining"]
         if "time" in self.columns:
-            yield "survival", (self.columns["time"], event), None
-            yield "log-rank", (self.columns["time"], event, by), 2
-            yield "hazard_ratio", (self.columns["time"], event, by), 2
-        yield "odds_ratio", (event, by), 1
-        yield "logistic", (event, self.columns["explaining"]), 0
-        yield "compare", (self.columns["number"], by), 0
-        yield "standardised", (event, by, self.columns["strata"]), None
-        yield "independence", (self.columns["explaining"][-1], event), 1
+            time = self.columns["time"]
+            yield "survival", statistics.survival, (time, event), observed, None
+            yield "log-rank", statistics.survival, (time, event, by), observed, 2
+            yield "hazard_ratio", statistics.hazard_ratio, (time, event, by), observed, 2
+            yield "rate_ratio", statistics.rate_ratio, (event, by), two | {"time": time, "bins": 5}, 1
+        yield "odds_ratio", statistics.odds_ratio, (event, by), two, 1
+        yield "odds_ratio, strata", statistics.odds_ratio, (event, by, self.columns["strata"]), two, 1
+        yield "risk_difference", statistics.risk_difference, (event, by), two, 1
+        yield "logistic", statistics.logistic, (event, explaining), observed, 0
+        yield "poisson", statistics.poisson, (number, by), {}, 0
+        yield "compare", statistics.compare, (number, by), {}, 0
+        yield "ranks", statistics.compare, (number, by), {"test": "rank"}, 0
+        yield "standardised", statistics.standardised, (event, by, self.columns["strata"]), observed, None
+        yield "independence", statistics.independence, (explaining[-1], event), {}, 1
 
 
 def simulated() -> Iterator[Population]:
@@ -230,15 +238,12 @@ class Cell:
 def cells(population: Population, epsilons: Sequence[float], only: Sequence[str] = ()) -> Iterator[Cell]:
     """Yields each statistic of a population at each epsilon."""
     handle = pinq.simulate(population.schema, data=population.frame, epsilon=10**6)
-    for name, columns, axis in population.questions():
+    for name, function, columns, words, axis in population.questions():
         if only and name not in only:
             continue
-        function, counts = getattr(statistics, "survival" if name == "log-rank" else name), None
-        words = {} if name in ("compare", "independence") else {"observed": population.observed}
-        if name == "odds_ratio":
-            words["exposed"] = population.schema.categorical(population.columns["by"]).values[-1]
+        counts = None
         for epsilon in epsilons:
-            draft = function._draft(handle, *columns, **words, epsilon=epsilon)
+            draft: Any = function._draft(handle, *columns, **words, epsilon=epsilon)
             if counts is None:  # the noise is 0, but for a chance of exp(-10,000)
                 counts = np.asarray(draft.parts.noisy_count(epsilon=10**4), dtype=np.float64)
                 counts *= population.rows / counts.sum()

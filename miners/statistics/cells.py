@@ -16,7 +16,7 @@ Privacy:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ParamSpec, cast
@@ -37,6 +37,8 @@ from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema, Value
 
 P = ParamSpec("P")
+Statistic = Callable[[np.ndarray], np.ndarray]
+"""A function from tables of counts to numbers; the last axis of both counts the tables."""
 STEP = 1e-30  # of a complex derivative, which loses no digits however small it is
 YES = {"1", "true", "yes", "y"}
 NO = {"0", "false", "no", "n"}
@@ -236,14 +238,12 @@ class Cells:
         """Standard deviations from the middle of an interval to its end."""
         return normal_quantile(self.level)
 
-    def jacobian(self, statistic: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Returns the derivative of each number of a statistic by each count, shape (numbers, counts)."""
-        columns = []
-        for cell in np.ndindex(self.counts.shape):
-            moved = self.counts.astype(np.complex128)
-            moved[cell] += 1j * STEP
-            columns.append(np.ravel(statistic(moved)).imag / STEP)
-        return np.stack(columns, axis=1)
+    def derived(self, statistic: Statistic) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the numbers of a statistic, and their derivatives by each count, shape (numbers, counts)."""
+        steps = 1j * STEP * np.eye(self.counts.size).reshape(*self.counts.shape, -1)
+        with np.errstate(all="ignore"):
+            moved = statistic(self.counts[..., None] + steps).reshape(-1, self.counts.size)
+        return moved[:, 0].real, moved.imag / STEP
 
     def drawn(self, jacobian: np.ndarray) -> np.ndarray:
         """Returns the covariance of statistics by the drawing of rows."""
@@ -261,11 +261,10 @@ class Cells:
         kept = jacobian * free + np.outer(jacobian @ free, ~free) / max(int(free.sum()), 1)
         return np.asarray(self.noise * kept @ kept.T)
 
-    def estimate(self, statistic: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def estimate(self, statistic: Statistic) -> tuple[np.ndarray, np.ndarray]:
         """Returns the numbers of a statistic and their standard deviations."""
+        values, jacobian = self.derived(statistic)
         with np.errstate(all="ignore"):
-            values = np.ravel(statistic(self.counts)).astype(np.float64)
-            jacobian = self.jacobian(statistic)
             # All of the noise, for counts near 0 have a bias beside it that no derivative shows.
             variances = np.diag(self.drawn(jacobian) + self.noise * jacobian @ jacobian.T)
         return values, np.sqrt(np.maximum(variances, 0))
@@ -274,8 +273,8 @@ class Cells:
         """Returns numbers and the ends of their intervals, shape (3, numbers)."""
         return np.stack([value, value - self.z * deviation, value + self.z * deviation])
 
-    def redrawn(self, null: np.ndarray) -> Iterator[np.ndarray]:
-        """Draws rows and noise anew, and moves the counts as the table's own were.
+    def redrawn(self, null: np.ndarray) -> np.ndarray:
+        """Draws rows and noise anew, and moves the counts as the table's own were; the last axis counts the draws.
 
         The seed is public, so the same table gives the same p-value.
 
@@ -288,11 +287,9 @@ class Cells:
         # The difference of two geometric variables has the variance v = 2 (1 - q) / q^2, solved for q.
         quiet = 2 / (1 + math.sqrt(1 + 2 * self.noise))
         noise = rng.geometric(quiet, rows.shape) - rng.geometric(quiet, rows.shape)
-        return (nearest_nonnegative(each).reshape(null.shape) for each in rows + noise)
+        return nearest_nonnegative(rows + noise, DRAWS).T.reshape(*null.shape, DRAWS)
 
-    def tested(
-        self, score: Callable[[np.ndarray], np.ndarray], variance: np.ndarray, null: Callable[[], np.ndarray]
-    ) -> tuple[float, int]:
+    def tested(self, score: Statistic, variance: np.ndarray, null: Callable[[], np.ndarray]) -> tuple[float, int]:
         """Returns the statistic of a score that is 0 without an effect, and its degrees of freedom.
 
         Where counts are not several times their noise, the law of the score is drawn: redrawn rows
@@ -303,10 +300,10 @@ class Cells:
             variance: Its covariance by the delta method.
             null: Returns the counts that there would be without an effect.
         """
-        values = score(self.counts)
+        values = score(self.counts[..., None])[:, 0]
         if self.n / self.counts.size < SEVERAL * math.sqrt(self.noise) and self.n >= 1:
-            draws = np.stack([score(table) for table in self.redrawn(null())])
-            values, variance = values - draws.mean(axis=0), np.atleast_2d(np.cov(draws.T))
+            draws = score(self.redrawn(null()))
+            values, variance = values - draws.mean(axis=1), np.atleast_2d(np.cov(draws))
         return float(values @ np.linalg.pinv(variance, hermitian=True) @ values), len(values)
 
     def faint(self, rows: float) -> bool:

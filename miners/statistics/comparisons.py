@@ -66,14 +66,16 @@ def scored(cells: Cells, rows: np.ndarray | None = None, columns: np.ndarray | N
     covariance = total * np.kron(down[0], across[0]) + cells.noise * np.kron(down[1], across[1])
 
     def score(counts: np.ndarray) -> np.ndarray:
-        return (left @ (counts - expected(counts)) @ right.T).reshape(-1)
+        apart = counts - expected(counts)
+        return np.einsum("ar,rcd,bc->abd", left, apart, right).reshape(-1, counts.shape[-1])
 
     return cells.tested(score, covariance, lambda: expected(table))
 
 
 def expected(table: np.ndarray) -> np.ndarray:
     """Returns the counts that independent columns with the same margins have."""
-    return np.asarray(np.outer(table.sum(axis=1), table.sum(axis=0)) / max(float(table.sum()), 1.0))
+    rows, columns = table.sum(axis=1, keepdims=True), table.sum(axis=0, keepdims=True)
+    return np.asarray(rows * columns / np.maximum(table.sum(axis=(0, 1)), 1.0))
 
 
 def pearson(table: np.ndarray) -> float:
@@ -134,10 +136,11 @@ def _correlation(cells: Cells, scores: list[np.ndarray]) -> np.ndarray:
 
     def statistic(counts: np.ndarray) -> np.ndarray:
         first, second = counts.sum(axis=1), counts.sum(axis=0)
-        n = counts.sum()
-        means = first @ scores[0] / n, second @ scores[1] / n
-        spreads = first @ scores[0] ** 2 / n - means[0] ** 2, second @ scores[1] ** 2 / n - means[1] ** 2
-        return np.arctanh((scores[0] @ counts @ scores[1] / n - means[0] * means[1]) / np.sqrt(spreads[0] * spreads[1]))
+        n = counts.sum(axis=(0, 1))
+        means = scores[0] @ first / n, scores[1] @ second / n
+        spreads = scores[0] ** 2 @ first / n - means[0] ** 2, scores[1] ** 2 @ second / n - means[1] ** 2
+        both = np.einsum("r,rcd,c->d", scores[0], counts, scores[1]) / n
+        return np.arctanh((both - means[0] * means[1]) / np.sqrt(spreads[0] * spreads[1]))
 
     return np.tanh(cells.interval(*cells.estimate(statistic))[:, 0])
 

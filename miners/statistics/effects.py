@@ -76,15 +76,15 @@ def draw_intervals(ax: Axes | None, frame: pd.DataFrame, measure: str, title: st
 
 
 def odds_measure(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """Returns the logarithm of the odds ratio; arguments have the shape (2 groups, strata)."""
+    """Returns the logarithm of the odds ratio; arguments have the shape (2 groups, strata, tables)."""
     total = (events + others).sum(axis=0)
-    return np.log((events[0] * others[1] / total).sum() / (events[1] * others[0] / total).sum())
+    return np.log((events[0] * others[1] / total).sum(axis=0) / (events[1] * others[0] / total).sum(axis=0))
 
 
 def rate_measure(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:
     """Returns the logarithm of the ratio of rates."""
     total = time.sum(axis=0)
-    return np.log((events[0] * time[1] / total).sum() / (events[1] * time[0] / total).sum())
+    return np.log((events[0] * time[1] / total).sum(axis=0) / (events[1] * time[0] / total).sum(axis=0))
 
 
 def risk_measure(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:
@@ -92,7 +92,7 @@ def risk_measure(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np
     groups = events + others
     total = groups.sum(axis=0)
     weights = groups[0] * groups[1] / total
-    return (weights * (events[0] / groups[0] - events[1] / groups[1])).sum() / weights.sum()
+    return (weights * (events[0] / groups[0] - events[1] / groups[1])).sum(axis=0) / weights.sum(axis=0)
 
 
 Measure = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -134,7 +134,7 @@ def _contrast(
     versus = f"{group.name}: {group.labels[groups[0]]} against {group.labels[groups[1]]}"
 
     def statistic(counts: np.ndarray) -> np.ndarray:
-        table = counts[list(kinds)][:, list(groups)].reshape(2, 2, len(at), -1)
+        table = counts[list(kinds)][:, list(groups)].reshape(2, 2, len(at), -1, counts.shape[-1])
         (events, others), time = _totals(table, at)
         return MEASURES[name](events, others, time)
 
@@ -295,8 +295,8 @@ class Standard:
     per: float
 
     def counted(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns events and times at risk, both of shape (groups, strata)."""
-        table = counts.reshape(len(counts), len(self.groups.labels), len(self.at), -1)
+        """Returns events and times at risk, both of shape (groups, strata, tables)."""
+        table = counts.reshape(len(counts), len(self.groups.labels), len(self.at), -1, counts.shape[-1])
         kinds, time = _totals(table, self.at)
         return kinds[self.event], time
 
@@ -308,13 +308,14 @@ class Standard:
     def direct(self, counts: np.ndarray) -> np.ndarray:
         """Returns the rate of each group under the standard's strata."""
         events, time = self.counted(counts)
-        weights = time.sum(axis=0) if self.weights is None else self.weights
-        return np.asarray(self.per * (events / time) @ (weights / weights.sum()))
+        weights = time.sum(axis=0) if self.weights is None else self.weights[:, None]
+        return np.asarray(self.per * (events / time * (weights / weights.sum(axis=0))).sum(axis=1))
 
     def indirect(self, counts: np.ndarray) -> np.ndarray:
         """Returns the logarithm of the events of each group over those expected by the rates of all rows."""
         events, time = self.counted(counts)
-        return np.asarray(np.log(events.sum(axis=1) / (time @ (events.sum(axis=0) / time.sum(axis=0)))))
+        expected = (time * (events.sum(axis=0) / time.sum(axis=0))).sum(axis=1)
+        return np.asarray(np.log(events.sum(axis=1) / expected))
 
     def result(self, cells: Cells, method: Method) -> Result:
         """Makes the standardised rates, or the ratios, with intervals."""

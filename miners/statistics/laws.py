@@ -15,6 +15,7 @@ from pinq.errors import QueryError
 
 Alternative = Literal["two-sided", "less", "greater"]
 ALTERNATIVES = get_args(Alternative)
+NEARLY_NORMAL = 1e5  # degrees of freedom from which on the next term of Student's law is below ten digits
 
 
 def normal_quantile(level: float) -> float:
@@ -69,7 +70,10 @@ def student_quantile(level: float, df: float) -> float:
 
     Newton's method from the normal quantile: the tail is convex and wider, so each step goes outward.
     """
-    at, front = normal_quantile(level), math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - math.log(df * math.pi) / 2
+    at = normal_quantile(level)
+    if df > NEARLY_NORMAL:
+        return at + (at**3 + at) / (4 * df)
+    front = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - math.log(df * math.pi) / 2
     for _ in range(100):
         density = math.exp(front - (df + 1) / 2 * math.log1p(at**2 / df))
         step = (f_tail(at**2, 1, df) - (1 - level)) / (2 * density)

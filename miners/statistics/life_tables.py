@@ -152,9 +152,9 @@ class LifeTable:
         """Returns the mean time without an event up to the end of the last interval: the curve's area."""
         curve = self.survival(ends)
         # Of an interval of w cells, the curve has fallen by (j + 1) / w in cell j: by (w + 1) / 2w on average.
-        fallen = (self.widths + 1) / (2 * self.widths)
+        fallen = ((self.widths + 1) / (2 * self.widths))[:, None]
         mean = curve[:-1] - (curve[:-1] - curve[1:]) * fallen
-        return np.asarray(float(self.time.lower) + (mean * self.widths * float(self.time.width)).sum())
+        return np.asarray(float(self.time.lower) + float(self.time.width) * self.widths @ mean)[None]
 
     def crossing(self, curve: np.ndarray, share: float = 0.5) -> float:
         """Returns the first time at which a curve is at most ``share``, between the ends of long intervals."""
@@ -290,7 +290,7 @@ class Study:
 
     def _test(self, cells: Cells) -> dict[str, Any]:
         """Tests whether all groups have one curve: log-rank, whose variance has the noise's."""
-        life, jacobian = self.life, cells.jacobian(self.life.log_rank)
+        life, (_, jacobian) = self.life, cells.derived(self.life.log_rank)
         variance = life.log_rank_variance(cells.counts) + cells.noise * jacobian @ jacobian.T
         statistic, df = cells.tested(life.log_rank, variance, lambda: life.alike(cells.counts))
         return {"test": "log-rank", "statistic": statistic, "df": df, "pvalue": chi2_tail(statistic, df)}

@@ -227,7 +227,7 @@ class Hazards:
 
     def counted(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns events and times at risk in grid cells, both of shape (intervals, groups)."""
-        ended, widths = counts.sum(axis=1), self.life.widths[:, None]
+        ended, widths = counts.sum(axis=1), self.life.widths.reshape(-1, *(1,) * (counts.ndim - 2))
         later = np.cumsum(ended[::-1], axis=0)[::-1] - ended
         # Of 10 rows that end in an interval of 4 cells, each is at risk in 2.5 of them.
         return counts[:, self.event], later * widths + ended * (widths + 1) / 2
@@ -251,10 +251,10 @@ class Hazards:
             return np.linalg.pinv(self.information(cells.counts, effects), hermitian=True)
 
         def step(effects: np.ndarray) -> np.ndarray:
-            return np.concatenate([[0.0], back(effects) @ self.score(cells.counts, effects)])
+            return np.concatenate([[0.0], back(effects) @ self.score(cells.counts[..., None], effects)[:, 0]])
 
         effects = _newton(effects, step)
-        moved = back(effects) @ cells.jacobian(lambda counts: self.score(counts, effects))
+        moved = back(effects) @ cells.derived(lambda counts: self.score(counts, effects))[1]
         return effects[1:], cells.drawn(moved) + cells.moved(moved)
 
     def result(self, cells: Cells) -> Result:
@@ -275,7 +275,7 @@ class Hazards:
 
 def _shares(time: np.ndarray, effects: np.ndarray) -> np.ndarray:
     """Returns the share of each group in the events of an interval."""
-    weights = time * np.exp(effects)
+    weights = time * np.exp(effects).reshape(-1, *(1,) * (time.ndim - 2))
     total = weights.sum(axis=1, keepdims=True)
     return np.asarray(weights / np.where(total.real > 0, total, 1))
 

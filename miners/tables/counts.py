@@ -91,20 +91,23 @@ def agreeing(tables: Mapping[Kept, np.ndarray]) -> np.ndarray:
     return cells
 
 
-def nearest_nonnegative(values: np.ndarray) -> np.ndarray:
+def nearest_nonnegative(values: np.ndarray, tables: int = 1) -> np.ndarray:
     """Projects numbers on those of at least 0 with the same total, or 0 if that is negative.
 
     All are lowered by one amount and cut at 0: of (5, 1, -2), total 4, by 1: (4, 0, 0).
+
+    Args:
+        values: The numbers.
+        tables: The number of tables that they are, one after another, each with a total of its own.
     """
-    flat = values.astype(np.float64).reshape(-1)
-    total = max(0.0, float(flat.sum()))
+    flat = values.astype(np.float64).reshape(tables, -1)
+    total = np.maximum(flat.sum(axis=1, keepdims=True), 0)
     # Of 5, 1 and -2 with total 4: if the first alone, or the first two, stay above 0, each is
     # lowered by 1; only the first does, for the second would be 0.
-    descending = np.sort(flat)[::-1]
-    excess = (np.cumsum(descending) - total) / np.arange(1, len(flat) + 1)
-    positive = np.flatnonzero(descending - excess > 0)
-    lowered = excess[positive[-1]] if len(positive) else descending[0]
-    return np.maximum(flat - lowered, 0.0).reshape(values.shape)
+    descending, at = np.sort(flat, axis=1)[:, ::-1], np.arange(flat.shape[1])
+    excess = (np.cumsum(descending, axis=1) - total) / (at + 1)
+    last = np.where(descending > excess, at, 0).max(axis=1, keepdims=True)
+    return np.maximum(flat - np.take_along_axis(excess, last, axis=1), 0.0).reshape(values.shape)
 
 
 def whole_counts(values: np.ndarray) -> np.ndarray:
