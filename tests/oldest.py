@@ -10,7 +10,7 @@ from tests.support.house.checkout import ROOT
 
 PYPROJECT = ROOT / "pyproject.toml"
 REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[a-z,]*\])?(>=(?P<lower>[0-9.]+))?(?P<rest>[,;].*)?")
-WITHOUT = ("dev", "test", "release")  # tools that read the code or run its tests; users have none of them
+WITHOUT = ("dev", "test", "oracles", "release")  # tools that read the code or run its tests; users have none of them
 
 
 def constraints() -> dict[str, str]:

@@ -62,7 +62,7 @@ class Population:
     observed: Any = None
 
     def questions(self) -> Iterator[tuple[str, StatisticFunction[Any], tuple[Any, ...], dict[str, Any], int | None]]:
-        """Yields each statistic: its name, function, columns and words, and the axis that is drawn by itself for a level."""
+        """Yields the name, function, columns and words of each statistic, and the axis that a level is drawn by."""
         event, by, number = (self.columns[role] for role in ("event", "by", "number"))
         observed, (*_, exposed) = {"observed": self.observed}, self.schema.categorical(by).values
         two, explaining = observed | {"exposed": exposed}, self.columns["explaining"]

@@ -44,7 +44,7 @@ YES = {"1", "true", "yes", "y"}
 NO = {"0", "false", "no", "n"}
 SEVERAL = 10.0  # times its noise a count is on average from which on the delta method is used for tests
 DRAWS, SEED = 1000, 0  # of the law of a statistic; its variance is then known to 5 %
-FAINT = 2.0  # standard deviations of the noise in a count that rows of a cell have at least, on average
+FAINT = 5.0  # times its noise the rows of a cell are at least, on average; below, no law is near normal
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -115,12 +116,12 @@ class LifeTable:
     edges: np.ndarray
     time: Numeric
 
-    @property
+    @cached_property
     def widths(self) -> np.ndarray:
         """The grid cells of each interval."""
         return np.diff(self.edges)
 
-    @property
+    @cached_property
     def ends(self) -> np.ndarray:
         """The last time of each interval, before them the time at which all are at risk."""
         last = [self.time.number(int(edge) - 1) for edge in self.edges[1:]]

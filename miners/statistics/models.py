@@ -3,16 +3,14 @@
 
 With the canonical link the equations of a regression are sum x (s - n mu) = 0 over cells, where n
 rows of a cell have outcomes of the sum s. They are linear in the counts, so noise in the counts
-gives no bias where cells are empty. The covariance is that of least squares of the last step:
-H^-1 (H + v G) H^-1, with the information H of the rows, noise of variance v, and
-G = sum xx' (y - mu)^2 over all counts. Without noise it is H^-1, as everywhere.
+gives no bias where cells are empty. The covariance of the effects follows from the derivative of the
+equations by the counts. Without noise it is the sandwich (HC0 of statsmodels), which holds where
+the rows differ more, or less, than the model says.
 
 Proportional hazards: in the piecewise exponential model the hazard is constant within an interval,
 and the same multiple of the reference's in all intervals. Of an interval with D events and the
 times at risk T_g, group g has the share p_g = T_g r_g / sum T_h r_h of the events, with the ratios
-r; the likelihood's equations say that events and shares agree. The covariance of log r follows from
-the derivative of the equations: that of drawing rows (the robust one of Lin and Wei, which holds in
-long intervals and where hazards are not proportional), and that of the noise.
+r; the likelihood's equations say that events and shares agree. Here the sandwich is that of Lin and Wei.
 """
 
 from __future__ import annotations
@@ -43,16 +41,29 @@ PARTS = 4  # of a numeric column that explains
 MAX_CELLS = 1000  # combinations of columns; noise hides effects long before
 
 Law = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Matrix = Callable[[np.ndarray], np.ndarray]
 
 
-def _newton(effects: np.ndarray, step: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Returns the effects from which Newton's method takes no further step."""
+def _solved(
+    cells: Cells, effects: np.ndarray, counts: np.ndarray, score: Score, information: Matrix
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the effects of which the score is 0, by Newton's method, and their derivatives by each count.
+
+    Args:
+        cells: The table.
+        effects: The effects to begin with.
+        counts: The counts of which the score is.
+        score: The score of tables of counts and effects.
+        information: The information of the rows about the effects.
+    """
     for _ in range(STEPS):
-        change = np.clip(step(effects), -1, 1)
+        back = np.linalg.pinv(information(effects), hermitian=True)
+        change = np.clip(back @ score(counts[..., None], effects)[:, 0], -1, 1)
         effects = np.clip(effects + change, -MOST, MOST)
         if np.abs(change).max() < 1e-12:
             break
-    return effects
+    return effects, back @ cells.derived(lambda tables: score(tables, effects))[1]
 
 
 def _fitted(
@@ -137,25 +148,24 @@ class Model:
         return np.stack(columns, axis=1).astype(np.float64), names
 
     def fitted(self, cells: Cells, design: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the coefficients and their covariance, by Newton's method."""
-        shape = len(self.outcomes), -1
-        noisy, counts = cells.noisy.reshape(shape), cells.counts.reshape(shape)
-        sums, rows, kept = self.outcomes @ noisy, noisy.sum(axis=0), counts.sum(axis=0)
+        """Returns the coefficients and their covariance."""
+        counts = cells.counts.reshape(len(self.outcomes), -1)
         effects = np.zeros(design.shape[1])
         effects[0] = self._link(max(float(self.outcomes @ counts.sum(axis=1)) / max(cells.n, 1.0), 1e-6))
 
-        def fit(effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            mean, variance = self.law(np.clip(design @ effects, -MOST, MOST))
-            return mean, np.linalg.pinv((design.T * (kept * variance)) @ design, hermitian=True)
+        def law(effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return self.law(np.clip(design @ effects, -MOST, MOST))
 
-        def step(effects: np.ndarray) -> np.ndarray:
-            mean, back = fit(effects)
-            return np.asarray(back @ (design.T @ (sums - rows * mean)))
+        def score(tables: np.ndarray, effects: np.ndarray) -> np.ndarray:
+            tables = tables.reshape(*counts.shape, -1)
+            beyond = np.tensordot(self.outcomes, tables, 1) - law(effects)[0][:, None] * tables.sum(axis=0)
+            return np.asarray(design.T @ beyond)
 
-        effects = _newton(effects, step)
-        mean, back = fit(effects)
-        noise = (design.T * ((self.outcomes[:, None] - mean) ** 2).sum(axis=0)) @ design
-        return effects, back + cells.noise * back @ noise @ back
+        def information(effects: np.ndarray) -> np.ndarray:
+            return np.asarray((design.T * (counts.sum(axis=0) * law(effects)[1])) @ design)
+
+        effects, moved = _solved(cells, effects, cells.noisy, score, information)
+        return effects, cells.drawn(moved) + cells.noise * moved @ moved.T
 
     def result(self, cells: Cells) -> Result:
         """Makes the effects, their intervals and the test of all of them."""
@@ -233,29 +243,21 @@ class Hazards:
         return counts[:, self.event], later * widths + ended * (widths + 1) / 2
 
     def score(self, counts: np.ndarray, effects: np.ndarray) -> np.ndarray:
-        """Returns events beyond their share, for all groups but the reference."""
+        """Returns events beyond their share, for all groups but the reference; the last axis counts tables."""
         events, time = self.counted(counts)
         return (events - events.sum(axis=1, keepdims=True) * _shares(time, effects)).sum(axis=0)[1:]
 
-    def information(self, counts: np.ndarray, effects: np.ndarray) -> np.ndarray:
-        """Returns the information of the rows about the log ratios."""
-        events, time = self.counted(counts)
-        shares, total = _shares(time, effects), events.sum(axis=1)
-        return (np.diag(total @ shares) - shares.T @ (total[:, None] * shares))[1:, 1:]
-
     def fitted(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the log ratios and their covariance, by Newton's method."""
-        effects = np.zeros(len(self.axes[2].labels))
+        """Returns the log ratios and their covariance."""
+        events, time = self.counted(cells.counts)
+        total = events.sum(axis=1)
 
-        def back(effects: np.ndarray) -> np.ndarray:
-            return np.linalg.pinv(self.information(cells.counts, effects), hermitian=True)
+        def information(effects: np.ndarray) -> np.ndarray:
+            shares = _shares(time, effects)
+            return (np.diag(total @ shares) - shares.T @ (total[:, None] * shares))[1:, 1:]
 
-        def step(effects: np.ndarray) -> np.ndarray:
-            return np.concatenate([[0.0], back(effects) @ self.score(cells.counts[..., None], effects)[:, 0]])
-
-        effects = _newton(effects, step)
-        moved = back(effects) @ cells.derived(lambda counts: self.score(counts, effects))[1]
-        return effects[1:], cells.drawn(moved) + cells.moved(moved)
+        effects, moved = _solved(cells, np.zeros(time.shape[1] - 1), cells.counts, self.score, information)
+        return effects, cells.drawn(moved) + cells.moved(moved)
 
     def result(self, cells: Cells) -> Result:
         """Makes the ratios, their intervals and the test of all of them."""
@@ -274,8 +276,8 @@ class Hazards:
 
 
 def _shares(time: np.ndarray, effects: np.ndarray) -> np.ndarray:
-    """Returns the share of each group in the events of an interval."""
-    weights = time * np.exp(effects).reshape(-1, *(1,) * (time.ndim - 2))
+    """Returns the share of each group in the events of an interval; the effect of the first group is 0."""
+    weights = time * np.exp(np.concatenate([[0.0], effects])).reshape(-1, *(1,) * (time.ndim - 2))
     total = weights.sum(axis=1, keepdims=True)
     return np.asarray(weights / np.where(total.real > 0, total, 1))
 

@@ -370,7 +370,7 @@ def test_what_is_installed_exists() -> None:
             commands += 1
     assert commands >= 5
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", README, flags=re.MULTILINE)
-    users = set(extras) - {"all", "test", "dev", "docs", "release"}
+    users = set(extras) - {"all", "test", "oracles", "dev", "docs", "release"}
     assert set(re.findall(r"\w+", " ".join(rows))) == users
     # "everything but Spark, ADBC, SPSS"
     brought = {name for extra in ("all", "demo") for name in re.findall(r"\w+", extras[extra][0].partition("[")[2])}

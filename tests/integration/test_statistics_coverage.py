@@ -12,7 +12,7 @@ from benchmarks.accuracy.coverage import EPSILONS, cells, simulated
 from tests.support.house.assurance import ASSURANCE
 
 DRAWS = 400 if ASSURANCE else 40
-NAMES = ["survival", "hazard_ratio", "odds_ratio", "logistic", "compare", "standardised", "independence"]
+NAMES = ["survival", "hazard_ratio", "odds_ratio", "logistic", "poisson", "compare", "standardised", "independence"]
 if ASSURANCE:
     NAMES.append("log-rank")  # which redraws its tables, and is slow
 

@@ -91,6 +91,14 @@ def test_no_number_where_noise_hides_all(handle: Any, name: str) -> None:
             result.predict(pd.DataFrame({"week": [1]}))
 
 
+def test_a_quotient_by_few_rows_is_not_told(handle: Any) -> None:
+    """Of 200 rows in 20 parts, with noise of deviation 14 in each, a mean has no normal law; of 400 it has one."""
+    draft: Any = compare._draft(handle, "week", "arm", epsilon=0.1)
+    few, enough = (draft.computed(np.full(draft.parts.shape, rows), 10.0) for rows in (10, 20))
+    assert few.frame["value"].isna().all()
+    assert enough.frame["value"].notna().all()
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 2.0] if ASSURANCE else [2.0])  # half a minute each
 def test_means_and_regressions(handle: Any, epsilon: float) -> None:
     """Two arms of equal weeks, then of a difference; and odds ratios of two columns."""
