@@ -20,6 +20,7 @@ from tests.support.house.checkout import ROOT
 from tests.support.processes import helm_charts as charts
 
 DEPLOY = ROOT / "deploy"
+PAGES = ("policy", "serving", "operating", "sign-in", "heads", "spark")
 POLICY = "dataset: people\nsource: /data/people.parquet\nledger: postgresql+psycopg://pinq@db/people\n"
 SIGN_IN = "sign_in: {issuer: https://id.example.org, client: pinq}\n"
 VALUES: dict[str, Any] = {
@@ -200,10 +201,13 @@ def test_the_chart_reads_policies_as_yaml() -> None:
 
 
 def test_the_image_has_the_extras_of_every_key_of_a_policy() -> None:
-    """A policy that is served elsewhere is served in the image too, but for Spark and ADBC, whose page says so."""
+    """All that the pages on policies and servers name but Spark and ADBC, whose page says so; ``test_image_packages.py`` serves each key."""
     (extras,) = re.findall(r"'\.\[([\w,]+)\]'", (DEPLOY / "Containerfile").read_text())
-    assert {"server", "postgresql", "oidc", "excel", "arrow"} == set(extras.split(","))
-    assert "The image has no Spark and no ADBC" in (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    pages = [(ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES]
+    named = {extra for page in pages for words in re.findall(r"'\.\[([\w,]+)\]'", page) for extra in words.split(",")}
+    assert {"server", "statistical", "spark", "heads"} <= named
+    assert named - set(extras.split(",")) == {"spark", "adbc"}
+    assert "The image has no Spark and no ADBC" in pages[-1]
 
 
 @pytest.mark.skipif(
