@@ -38,7 +38,7 @@ class Dates:
     """Numbers that are shown as dates.
 
     Attributes:
-        column: The column, which knows how to show them.
+        column: The column, which formats them.
         numbers: The unrounded numbers, in the column's unit since 1970.
     """
 
@@ -70,7 +70,7 @@ class NoiseInfo:
     dates: Dates | None = None
 
     def scales(self) -> np.ndarray | None:
-        """Returns the scale, or one for each average; infinite where there seem to be no rows."""
+        """Returns the scale, or one for each average; infinite where the noisy rows are not above 0."""
         return None if self.scale is None else self._widths(self.scale)
 
     def interval(self, value: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -102,15 +102,17 @@ class NoiseInfo:
         from pinq.analyst.frames import NUMBERS, keys_of, with_axes
 
         # Values of shape (3, 2) for 3 parts: two lines for each part.
-        own = values.shape if self.parts is None else values.shape[len(self.parts.shape) :]
+        part_shape = values.shape if self.parts is None else values.shape[len(self.parts.shape) :]
         keys = keys_of(self.parts if self.parts is not None and self.parts.shape else None)
         numbers = {"value": values, "scale": np.full(values.shape, np.nan)}
         scales = self.scales()
         if scales is not None:
             numbers["low"], numbers["high"] = self.interval(values, level)
             numbers["scale"] = np.broadcast_to(scales, values.shape)
-        known = {name: array.reshape(-1) for name, array in numbers.items()}
-        table = with_axes(keys, own).assign(low=np.nan, high=np.nan).assign(**known, epsilon=float(self.epsilon))
+        columns = {name: array.reshape(-1) for name, array in numbers.items()}
+        table = (
+            with_axes(keys, part_shape).assign(low=np.nan, high=np.nan).assign(**columns, epsilon=float(self.epsilon))
+        )
         return table[[name for name in table if name not in NUMBERS] + list(NUMBERS)]
 
     def _widths(self, width: float) -> np.ndarray:
@@ -136,7 +138,7 @@ class _Noisy(Shown):
         return self.facts.epsilon
 
     def to_frame(self, level: float = 0.95) -> pd.DataFrame:
-        """Returns the answer as a table with all that is known of its noise; free.
+        """Returns the answer as a table with the facts about its noise; free.
 
         Args:
             level: The probability with which ``low`` and ``high`` hold the exact number, for each row
@@ -193,8 +195,8 @@ class NoisyFloat(_NoisyNumber[float], float):
         if not 0 < high - low < np.inf:
             return float.__repr__(self)
         digits = max(0, 2 - math.ceil(math.log10((high - low) / 2)))
-        value, least, most = (f"{end:,.{digits}f}" for end in (float(self), low, high))
-        return f"{value} ({least} to {most})"
+        value, low_text, high_text = (f"{end:,.{digits}f}" for end in (float(self), low, high))
+        return f"{value} ({low_text} to {high_text})"
 
 
 class NoisyDate(_NoisyNumber[date], date):
@@ -220,8 +222,8 @@ class NoisyDateTime(_NoisyNumber[datetime], datetime):
 class NoisyArray(_Noisy, np.ndarray):
     """An array of noisy numbers, with ``epsilon``, ``scale`` and ``interval()``.
 
-    Results computed from it are plain arrays, or arrays without these (``T``, ``reshape``, ``copy``): the
-    facts say which number is of which part, so they do not follow numbers to other places.
+    Results computed from it are plain arrays, or arrays without these (``T``, ``reshape``, ``copy``),
+    because the facts belong to numbers at their places.
     """
 
     def __getattr__(self, name: str) -> NoReturn:

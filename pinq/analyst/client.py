@@ -53,7 +53,7 @@ from pinq.public.epsilon import Epsilon
 
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 SCOPE = "openid profile email groups offline_access"
-INTERVAL, SLOWER = 5, 5  # seconds between looks whether the person is done, and more where that is too fast
+INTERVAL, SLOWER = 5, 5  # seconds between two questions whether the person is done; seconds more if that is too fast
 TIMEOUT = 20.0
 
 
@@ -63,7 +63,7 @@ class SignedIn(httpx.Auth):
     Args:
         root: The server's address.
         context: The trust in its certificate; None for plain HTTP.
-        show: A function that tells the person what to do; ``print``.
+        show: A function that shows a line to the person; ``print``.
 
     Raises:
         Unavailable: The server knows no identity provider, this one has no device flow, or nobody
@@ -72,8 +72,8 @@ class SignedIn(httpx.Auth):
 
     def __init__(self, root: str, context: ssl.SSLContext | None, show: Callable[[str], None]) -> None:
         self._trusted = ssl.create_default_context()
-        told = _read(_asked(f"{root}/sign-in", context), f"{root} knows no identity provider; ask for a token")
-        self._client_id, self._claim, issuer = told["client_id"], told["claim"], told["issuer"]
+        sign_in = _read(_asked(f"{root}/sign-in", context), f"{root} knows no identity provider; ask for a token")
+        self._client_id, self._claim, issuer = sign_in["client_id"], sign_in["claim"], sign_in["issuer"]
         described = _asked(f"{issuer}/.well-known/openid-configuration", self._trusted)
         self._provider = _read(described, f"{issuer} is no identity provider")
         self._token, self._refresh = "", ""
@@ -98,12 +98,14 @@ class SignedIn(httpx.Auth):
         where = self._provider.get("device_authorization_endpoint")
         if where is None:
             raise Unavailable(f"{issuer} has no device flow, so nobody can sign in from here; ask for a token.")
-        asked = _read(self._posted(where, scope=SCOPE), f"{issuer} starts no sign-in")
-        show(f"To sign in, open {asked['verification_uri']} and enter {asked['user_code']}")
-        pause, end = asked.get("interval", INTERVAL), time.monotonic() + asked["expires_in"]
+        started = _read(self._posted(where, scope=SCOPE), f"{issuer} starts no sign-in")
+        show(f"To sign in, open {started['verification_uri']} and enter {started['user_code']}")
+        pause, end = started.get("interval", INTERVAL), time.monotonic() + started["expires_in"]
         while time.monotonic() < end:
             time.sleep(pause)
-            answer = self._posted(self._provider["token_endpoint"], grant_type=DEVICE, device_code=asked["device_code"])
+            answer = self._posted(
+                self._provider["token_endpoint"], grant_type=DEVICE, device_code=started["device_code"]
+            )
             error = None if answer.is_success else _read(answer, "").get("error")
             if error == "slow_down":
                 pause += SLOWER
@@ -139,14 +141,14 @@ def _asked(url: str, trusted: ssl.SSLContext | None, form: dict[str, str] | None
 
 
 def _read(answer: httpx.Response, problem: str) -> dict[str, Any]:
-    """The JSON of an answer. ``Unavailable`` where there is none, or it failed and there is a problem to tell."""
+    """The JSON of an answer. ``Unavailable`` without JSON, or for a failed answer if ``problem`` is not empty."""
     try:
-        told = answer.json()
+        content = answer.json()
     except ValueError:
-        told = None
-    if not isinstance(told, dict) or (problem and not answer.is_success):
+        content = None
+    if not isinstance(content, dict) or (problem and not answer.is_success):
         raise Unavailable(f"{problem or 'The identity provider answered nothing that can be read'}.")
-    return told
+    return content
 
 
 NO_HTTP = (httpx.RemoteProtocolError, httpx.ReadError)
@@ -181,8 +183,8 @@ def connect(
         timeout: Seconds for a request, including retries and waits for a busy server or a slower
             pace (429). Opening fails after five seconds if no server listens.
         insecure_http: Whether ``http://`` is allowed, to a server on the same machine.
-        sign_in: Sign in at the organisation's identity provider instead of using a token. The call
-            prints an address and a code to enter there.
+        sign_in: Whether to sign in at the organisation's identity provider instead of using a token. The
+            call prints an address and a code to enter there.
         table: The table's name, where the dataset has several: ``https://host/clinic.visits`` is the
             same table.
 
@@ -246,7 +248,7 @@ class RemoteSession:
         except BaseException:
             self._client.close()
             raise
-        self._holding = described.digest  # the schema's that holds now, as far as it is known
+        self._holding = described.digest  # of the present schema, as far as known
 
     def ask(self, request: Request) -> Answer:
         """The server's answer, once: retries carry the same request id."""
@@ -264,13 +266,13 @@ class RemoteSession:
             self._asked("/attempt", request)
             return
         # An older server logs refused queries alone. Terms bind each query, not the count that stands for them.
-        asked = Epsilon.of(request.epsilon).exact
+        cost = Epsilon.of(request.epsilon).exact
         try:
-            left = self.preview(request).remaining + asked
+            left = self.preview(request).remaining + cost
         except NotAllowed:
             left = self.budget().remaining
-        if asked > left:
-            raise BudgetExceeded("This costs more than remains.", asked=asked, remaining=left, scope="analyst")
+        if cost > left:
+            raise BudgetExceeded("This costs more than remains.", asked=cost, remaining=left, scope="analyst")
 
     def budget(self, part: str = "") -> Budget:
         """The analyst's budget as the ledger has it now, for queries below a part of the whole table."""
@@ -305,8 +307,8 @@ class RemoteSession:
     def _asked(self, path: str, request: Request) -> httpx.Response:
         """Sends a query; once more where the policy has only gained columns since.
 
-        Shards deal rows out by all columns, and an answer that was paid for belongs to the schema that
-        held then: what names one of both is sent under the schema of this handle alone.
+        Shards depend on all columns, and a paid answer belongs to the schema of its time: a query with
+        shards or ``reuse`` is sent under the schema of this handle alone.
         """
         with unspent():  # `QueryError` if it names something that no schema can hold
             text = request.to_json()
@@ -319,7 +321,7 @@ class RemoteSession:
         return self._send("POST", path, text, schema=self._holding)
 
     def _only_gained_columns(self) -> bool:
-        """Whether the schema that holds now says the same of all columns that this handle knows, and of the table."""
+        """Whether the present schema is the schema of this handle with further columns."""
         now = self._get("", Description)
         columns = {name: column for name, column in now.columns.columns.items() if name in self.schema.columns}
         same = now.columns.digest == now.digest and now.columns.model_copy(update={"columns": columns}) == self.schema
@@ -437,7 +439,7 @@ class RemoteSession:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what led to it, the last first."""
+    """An error and its causes, the last first."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

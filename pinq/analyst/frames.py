@@ -26,19 +26,18 @@ FIXED = 62  # characters of the row number, time, losses and outcome
 
 
 def keys_of(parts: PartSet | None) -> pd.DataFrame:
-    """Returns what each part is, in flat order; the label of missing values is None.
+    """Returns the labels of each part, in flat order; the label of missing values is None.
 
-    None is a single number, without a key. Parts that do not come from one partition have one
-    column, ``part``. A key that is called like a
-    number of the answer gets an underscore: a table's own ``value`` is ``value_``.
+    A single number (None) has no key. Parts of several partitions have one column, ``part``. A key
+    with the name of a number of the answer gets an underscore: a column ``value`` becomes ``value_``.
     """
     if parts is None:
         return pd.DataFrame(index=[0])
     block = parts.blocks[0] if len(parts.blocks) == 1 else None
     if block is None or block.partition is None:
         return pd.DataFrame({"part": [str(part) for part in parts]})
-    named = [axis.column or "shard" for axis in block.partition.axes]
-    names = [f"{name}_" if name in NUMBERS else name for name in named]
+    columns = [axis.column or "shard" for axis in block.partition.axes]
+    names = [f"{name}_" if name in NUMBERS else name for name in columns]
     rows = [block.partition.labels(number) for number in range(len(block))]
     # Of a column that it types by itself pandas makes a missing label nan, and whole numbers beside
     # it floats.
@@ -46,7 +45,7 @@ def keys_of(parts: PartSet | None) -> pd.DataFrame:
 
 
 def with_axes(keys: pd.DataFrame, shape: tuple[int, ...]) -> pd.DataFrame:
-    """Repeats each row for the numbers that a part has of its own, and numbers them.
+    """Repeats each row for each number of its part, and numbers these rows.
 
     Args:
         keys: A row for each part.
@@ -90,11 +89,11 @@ class History(pd.DataFrame):
         return cls(frame.assign(at=at.dt.as_unit("ms")).astype({"epsilon": "float64", "spent": "float64"}))
 
     def acts(self) -> pd.DataFrame:
-        """Sums up the queries of each act in one row: what they cost together, and the total after the last.
+        """Sums up the queries of each act in one row: their cost together, and the total after the last.
 
         A query that belongs to none has its own row, with its answer.
         """
-        # What a query cost is by how much the total grew; the first one of all costs what it was asked at.
+        # The cost of a query is the growth of the total; the first query of all costs its epsilon.
         cost = self["spent"].diff().fillna(self["epsilon"]).fillna(0.0)
         numbered = pd.Series(np.arange(len(self)), index=self.index, dtype=object)
         act = self["run"].where(self["act"] != "", numbered)
@@ -131,8 +130,8 @@ def _summed(queries: pd.DataFrame) -> list[object]:
         return [first[name] for name in SHOWN]
     counts = queries["outcome"].value_counts(sort=False)
     outcome = first["outcome"] if len(counts) == 1 else ", ".join(f"{n} {name}" for name, n in counts.items())
-    asked = f"{first['act']} ({many(len(queries), 'question')})"
-    return [first["at"], asked, round(float(queries["cost"].sum()), 9), last["spent"], outcome, None]
+    text = f"{first['act']} ({many(len(queries), 'question')})"
+    return [first["at"], text, round(float(queries["cost"].sum()), 9), last["spent"], outcome, None]
 
 
 def _about(line: Asked) -> str:

@@ -36,7 +36,7 @@ class Lesson(QueryError, AttributeError, TypeError):
     _budget: Callable[[], Budget] | None = None
 
     def within(self, budget: Callable[[], Budget]) -> Lesson:
-        """Returns the lesson whose text suggests no more than what remains, looked up once it is read."""
+        """Returns the lesson, whose text suggests at most the remaining budget at the time of reading."""
         self._budget = budget
         return self
 
@@ -46,11 +46,11 @@ class Lesson(QueryError, AttributeError, TypeError):
             left = 0.0 if self._budget is None else float(self._budget().remaining)
         except PinqError:
             return text
-        return re.sub(r"epsilon=([0-9.]+)", lambda said: f"epsilon={min(float(said[1]), left or 1):g}", text)
+        return re.sub(r"epsilon=([0-9.]+)", lambda match: f"epsilon={min(float(match[1]), left or 1):g}", text)
 
 
 def called_by_name(verb: Callable[P, R]) -> Callable[P, R]:
-    """Makes a call whose arguments do not fit end in a lesson; errors from within stay as they are."""
+    """Turns the error of a call with wrong arguments into a lesson; errors from within stay."""
 
     @wraps(verb)
     def call(*args: P.args, **words: P.kwargs) -> R:
@@ -74,7 +74,7 @@ def called_by_name(verb: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(frozen=True)
 class Line:
-    """A line to write, for several names that other tools give to one wish.
+    """A line to write, for the names that other tools give to one task.
 
     Attributes:
         names: The names that libraries use, separated by spaces.
@@ -170,25 +170,25 @@ LESSONS = {name: line for line in LINES for name in line.names.split()}
 
 def _columns(schema: Schema) -> dict[str, str]:
     """Returns the texts for the braces of lines, as Python: columns of the table, and a condition on one."""
-    told = {name: column for name, column in schema.columns.items() if column.codes > 1}
-    categories = [name for name, column in told.items() if column.type == "categorical"] or ["a categorical column"]
-    numbers = [name for name, column in told.items() if column.type != "categorical"] or ["a numeric column"]
-    condition = next((_condition(schema, name) for name in (numbers[0], categories[0]) if name in told), "")
-    named = {"number": numbers[0], "category": categories[0], "other": categories[:2][-1]}
-    return {field: repr(name) for field, name in named.items()} | {"condition": condition}
+    columns = {name: column for name, column in schema.columns.items() if column.codes > 1}
+    categories = [name for name, column in columns.items() if column.type == "categorical"] or ["a categorical column"]
+    numbers = [name for name, column in columns.items() if column.type != "categorical"] or ["a numeric column"]
+    condition = next((_condition(schema, name) for name in (numbers[0], categories[0]) if name in columns), "")
+    fields = {"number": numbers[0], "category": categories[0], "other": categories[:2][-1]}
+    return {field: repr(name) for field, name in fields.items()} | {"condition": condition}
 
 
 def _condition(schema: Schema, column: str) -> str:
     """Returns a condition of ``where`` on a column: ``age=(30, None)``, or ``sex='Male'``."""
-    wanted: object
+    value: object
     if schema.columns[column].type == "categorical":
-        wanted = schema.categorical(column).labels[0]
+        value = schema.categorical(column).labels[0]
     else:
         numeric = schema.numeric(column)
         middle = numeric.edge(max(1, numeric.cells // 2))
-        wanted = (int(middle) if middle.is_integer() else middle, None)  # at least the middle
+        value = (int(middle) if middle.is_integer() else middle, None)  # at least the middle
     plain = column.isidentifier() and not keyword.iskeyword(column) and column != "handle"
-    return f"{column}={wanted!r}" if plain else f"**{{{column!r}: {wanted!r}}}"
+    return f"{column}={value!r}" if plain else f"**{{{column!r}: {value!r}}}"
 
 
 def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, names: Iterable[str]) -> Lesson:
@@ -211,7 +211,7 @@ def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, names: Iterable
 
 
 def lesson_of_columns(schema: Schema, item: object) -> Lesson:
-    """Returns the error for ``h["age"]`` and what else is put in brackets."""
+    """Returns the error for ``h["age"]`` and other items in brackets."""
     if isinstance(item, str):
         schema.column(item)  # an unknown one is said first
         return _lesson("A handle shows no column. To ask about it write", _column_code(schema, item, False))

@@ -77,13 +77,13 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
     if not TYPE_CHECKING:  # to a type checker an attribute that is not there is an error, as it was
 
         def __getattr__(self, name: str) -> Any:
-            """Teaches what a data frame's method is called here; all others are not there."""
+            """Raises a lesson for the methods of data frames, and an ``AttributeError`` for other names."""
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            known = [known for known in dir(self) if not known.startswith("_")]
-            if name in known:  # a property that failed inside: Python comes here for that too
+            names = [public for public in dir(self) if not public.startswith("_")]
+            if name in names:  # a property that failed inside: Python comes here for that too
                 return object.__getattribute__(self, name)  # raises the true error
-            lesson = lesson_of_name(self.schema, name, of_parts=self._parts.shape != (), names=known)
+            lesson = lesson_of_name(self.schema, name, of_parts=self._parts.shape != (), names=names)
             raise lesson.within(self._session.budget)
 
     @property
@@ -317,14 +317,14 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
             each=True if each else None,
             reuse=True if reuse else None,
         )
-        # Refused here, where it is written, rather than after a way over the wire.
+        # Refused here, rather than by the other side.
         request.query.check(self.schema)
         _ = request.query.shape(self.schema)
         return request
 
     def _numbers(self, request: Request, kind: type[np.int64 | np.float64], averaged: Numeric | None = None) -> Any:
         shape = self._parts.shape + request.query.shape(self.schema)
-        if not len(self._parts):  # nobody is asked: a frontier that has become empty costs nothing
+        if not len(self._parts):  # a query of no part costs nothing
             empty = np.zeros(shape, dtype=kind)
             return empty if averaged is None else averaged.shown(empty)
         answer = self._session.ask(request)
@@ -334,7 +334,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Reads an answer that was charged: whatever goes wrong inside, it was spent."""
+    """Reads a charged answer: an error inside says that epsilon was spent."""
     try:
         yield
     except (QueryError, ValueError, LookupError, ArithmeticError) as error:
@@ -534,8 +534,8 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
         Raises:
             BudgetExceeded: More than the grant or the cap leaves. The refusal is in the log.
         """
-        asked = self.named(act) if act else self
-        asked._session.attempt(self._request("noisy_count", epsilon))
+        handle = self.named(act) if act else self
+        handle._session.attempt(self._request("noisy_count", epsilon))
 
     def close(self) -> None:
         """Closes the dataset behind the handle; the end of a ``with`` block does so, too."""
@@ -650,43 +650,43 @@ class Parts(Verbs[NoisyArray, NoisyArray, list[Value | None], list[int], list[Sp
         """
         from pinq.analyst.frames import keys_of
 
-        kept = values.dtype if isinstance(values, np.ndarray) else object
-        return keys_of(self._parts).assign(value=np.asarray(values, dtype=kept).reshape(-1))
+        dtype = values.dtype if isinstance(values, np.ndarray) else object
+        return keys_of(self._parts).assign(value=np.asarray(values, dtype=dtype).reshape(-1))
 
     def _positions(self, item: slice | ArrayLike) -> np.ndarray:
         if isinstance(item, slice):
             return np.arange(len(self))[item]
         # A mask of as many truths as parts, or positions, which may count from the end: of five
         # parts, -1 is part 4.
-        wanted = np.asarray(item)
-        if wanted.dtype == bool:
-            if wanted.size != len(self):
-                raise QueryError(f"a mask of {wanted.size} was given for {len(self)} parts.")
-            return np.flatnonzero(wanted.reshape(-1))
-        wanted = wanted.reshape(-1)
-        if wanted.size == 0:
+        positions = np.asarray(item)
+        if positions.dtype == bool:
+            if positions.size != len(self):
+                raise QueryError(f"a mask of {positions.size} was given for {len(self)} parts.")
+            return np.flatnonzero(positions.reshape(-1))
+        positions = positions.reshape(-1)
+        if positions.size == 0:
             return np.zeros(0, dtype=np.int64)
-        if wanted.dtype.kind not in "iu" or wanted.min() < -len(self) or wanted.max() >= len(self):
+        if positions.dtype.kind not in "iu" or positions.min() < -len(self) or positions.max() >= len(self):
             raise QueryError(f"positions must be whole numbers from 0 to {len(self) - 1}.")
-        return np.where(wanted < 0, wanted + len(self), wanted)
+        return np.where(positions < 0, positions + len(self), positions)
 
     def __repr__(self) -> str:
         shown = [str(part) for part, _ in zip(self._parts, range(4), strict=False)]
-        listed = "; ".join(shown) + ("; ..." if len(self) > 4 else "")
-        return f"Parts({len(self)} of {self._session.name}, shape {self.shape}: {listed})"
+        labels = "; ".join(shown) + ("; ..." if len(self) > 4 else "")
+        return f"Parts({len(self)} of {self._session.name}, shape {self.shape}: {labels})"
 
     def _repr_html_(self) -> str:
         shown = [str(part) for part, _ in zip(self._parts, range(20), strict=False)]
         more = f"<li>... and {len(self) - 20} more</li>" if len(self) > 20 else ""
-        listed = "".join(f"<li>{escape(text)}</li>" for text in shown)
-        return f"<p>{len(self)} disjoint parts, shape {self.shape}</p><ol start='0'>{listed}{more}</ol>"
+        items = "".join(f"<li>{escape(text)}</li>" for text in shown)
+        return f"<p>{len(self)} disjoint parts, shape {self.shape}</p><ol start='0'>{items}{more}</ol>"
 
 
 class Reusing:
     """Sends earlier queries to one session again under the same ids, counting each query.
 
     Args:
-        before_first: A function that is called before the first query where that is not paid for yet.
+        before_first: A function that is called before the first query, unless that is paid for.
 
     Privacy:
         Nothing changes at the curator: an id is charged once, ``reuse`` costs nothing where the
@@ -702,9 +702,9 @@ class Reusing:
     def ask(self, session: Session, request: Request) -> Answer:
         """Returns the paid answer to this query, or a new one.
 
-        A query that comes first may have been asked without this session; then its last answer
-        will do. One that comes again is a query of its own. The last answer may be that of a
-        number to come: then the next number is taken.
+        The first occurrence of a query may be answered by its last answer of another session. A later
+        occurrence is a new query. That last answer may belong to a later occurrence of this session:
+        then the next number is taken.
         """
         identity = request.identity(session.schema.digest)
         with self._lock:  # queries asked side by side wait until the first may be asked at all
@@ -732,7 +732,7 @@ def _key(identity: str, number: int) -> str:
 
 
 def recording(handle: PrivateQueryable) -> tuple[PrivateQueryable, Callable[[], Certificate]]:
-    """Returns a handle on the same part that notes the id of each answer, and what gives their certificate so far."""
+    """Returns a handle on the same part that notes the ids of answers, and a function that gives their certificate."""
     ids: list[str] = []
     part = WireParts.of(handle.parts().part_set)
 

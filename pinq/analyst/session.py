@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Session`` is what stands behind a handle: a curator in this process, or one behind a server.
+"""``Session`` stands behind a handle: a curator in this process, or one behind a server.
 
 ``Through`` wraps another session and changes the way in which its queries are sent.
 """
@@ -39,7 +39,7 @@ class Session(Protocol):
         """Answers a request, and charges it."""
 
     def preview(self, request: Request) -> Preview:
-        """Says what a request would cost, at no cost."""
+        """Returns the cost of a request, for free."""
 
     def attempt(self, request: Request) -> None:
         """Raises ``BudgetExceeded``, and has it logged, where a request costs more than remains; charges nothing."""
@@ -51,18 +51,18 @@ class Session(Protocol):
         """Returns the analyst's own lines of the log, from one on."""
 
     def terms(self) -> str:
-        """Says what the grant allows beside the budget."""
+        """Returns the terms of the grant in words."""
 
     def close(self) -> None:
-        """Frees what it holds."""
+        """Frees its resources."""
 
 
 Way = Callable[[Session, Request], Answer]
-"""How a request is sent to a session."""
+"""A function that sends a request to a session."""
 
 
 class Closed:
-    """Stands where a session had its way to the data, once it is closed; it refuses all but that."""
+    """The place of a closed session's connection; it refuses all but ``close``."""
 
     def __getattr__(self, _: str) -> NoReturn:
         error = QueryError("this handle is closed; open it again.")
@@ -70,11 +70,11 @@ class Closed:
         raise error
 
     def close(self) -> None:
-        """It is."""
+        """Does nothing."""
 
 
 class Through:
-    """A session whose queries another function asks; everything else it passes on.
+    """A session whose queries another function sends; it passes on everything else.
 
     Args:
         session: The session behind it.

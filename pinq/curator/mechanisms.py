@@ -22,9 +22,9 @@ from pinq.errors import InternalError
 from pinq.public.bits import SYSTEM, Bits
 from pinq.public.noise import DiscreteLaplace, exponential
 
-MOST_BITS = 10**4  # of a uniform number: none comes as close to a boundary
+MOST_BITS = 10**4  # of a uniform number; in practice fewer decide
 AT_ONCE = 2**14  # draws, which take a few milliseconds
-BLOCK = 128  # weights of which the sum is enough until a number falls among them
+BLOCK = 128  # weights that are first read by their sum
 
 
 def laplace(
@@ -245,19 +245,19 @@ def _by_integers(candidates: Weighted, best: int, eta: Fraction, drawn: int, bit
 def _enclosed(candidates: Weighted, best: int, eta: Fraction, bits: int) -> tuple[list[int], list[int]]:
     """Bounds on 2^bits times the weight of each run, from below and from above; 0 for a run without members."""
     scores, one = candidates.scores.tolist(), (2**bits, 2**bits)
-    powers = {own: exponential(eta * (best - own), bits) if own < best else one for own in set(scores)}
+    powers = {score: exponential(eta * (best - score), bits) if score < best else one for score in set(scores)}
     rows = list(zip(scores, candidates.members.tolist(), candidates.mass.tolist(), strict=True))
-    low = [powers[own][0] * members // mass for own, members, mass in rows]
-    return low, [-(-powers[own][1] * members // mass) for own, members, mass in rows]
+    low = [powers[score][0] * members // mass for score, members, mass in rows]
+    return low, [-(-powers[score][1] * members // mass) for score, members, mass in rows]
 
 
 @lru_cache(maxsize=1024)
 def scale_of(sensitivity: int, epsilon: Fraction) -> float:
-    """Gives sensitivity / epsilon as a float, rounded up."""
+    """Returns sensitivity / epsilon as a float, rounded up."""
     # The nearest float to 1/3 is below it: the next one is taken.
-    wanted = Fraction(sensitivity) / epsilon
-    scale = float(wanted)
-    return scale if Fraction(scale) >= wanted else math.nextafter(scale, math.inf)
+    exact = Fraction(sensitivity) / epsilon
+    scale = float(exact)
+    return scale if Fraction(scale) >= exact else math.nextafter(scale, math.inf)
 
 
 @lru_cache(maxsize=1024)

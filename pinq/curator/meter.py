@@ -18,7 +18,7 @@ class Meter(Protocol):
     """Counts the work of a dataset's analysts."""
 
     def take(self, analyst: str, units: int, limit: int | None) -> None:
-        """Counts work that is about to be done, as ``WorkMeter`` does."""
+        """Counts coming work, as ``WorkMeter`` does."""
 
 
 class WorkMeter:
@@ -37,7 +37,7 @@ class WorkMeter:
         self._taken: defaultdict[str, deque[tuple[float, int]]] = defaultdict(deque)
 
     def take(self, analyst: str, units: int, limit: int | None) -> None:
-        """Counts work that is about to be done.
+        """Counts coming work.
 
         Args:
             analyst: The analyst.
@@ -65,8 +65,7 @@ class WorkMeter:
             while taken and taken[0][0] <= moment - MINUTE:
                 taken.popleft()
             if sum(work for _, work in taken) + units > limit:
-                # Until the oldest work is a minute old; what is asked may have to wait for more
-                # than that.
+                # The oldest work ends then; a large request may have to wait longer.
                 wait = taken[0][0] + MINUTE - moment
                 raise TooManyRequests(
                     f"{price}, of which too little is left. Try again in {max(1, round(wait))} s.", wait

@@ -54,9 +54,9 @@ from pinq.public.bits import WATCHED
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema
 
-KEPT_KINDS = 2**12  # so many kinds are remembered of a schema: some 3 MB
-ATTEMPT = "all its queries together, before the first"  # an act that the budget does not cover, in the log
-SAMPLED_DRAWS = 8  # numbers that get noise: however many a request has, a rehearsal takes a moment
+KEPT_KINDS = 2**12  # remembered kinds of a schema: about 3 MB
+ATTEMPT = "all its queries together, before the first"  # the log's text for an act that exceeds the budget
+SAMPLED_DRAWS = 8  # numbers that get noise in a rehearsal, which stays short
 
 
 class KeyLocks:
@@ -183,7 +183,7 @@ class Curator:
         return Answer.from_json(payload)
 
     def _identity(self, request: Request, schema: str) -> str:
-        """Identifies a question of this table: equal ones of two tables are two, though their schemas are alike."""
+        """Identifies a query of this table; tables of equal schemas have different identities."""
         return request.identity(identified(schema, self.table))
 
     def version_below(self, part: str) -> int:
@@ -191,7 +191,7 @@ class Curator:
         return next((number for key, number in self.closed.items() if key.hex() == part), self.version)
 
     def _version_of(self, work: _Valid) -> int:
-        """The version of the rows that are asked: of a closed cohort where nothing else is asked, else of the table."""
+        """The version of the queried rows: of a closed cohort if all parts lie in it, else of the table."""
         return self.closed.get(work.prepared.demand.top, self.version)
 
     def meter(self, analyst: str, units: int) -> None:
@@ -258,15 +258,15 @@ class Curator:
         """The cost and the expected error of ``ask``. Too much work is refused, as in ``ask``."""
         work = self._validate(request, deadline or Deadline())
         self.meter(analyst, work.checking)
-        asked, version = self._identity(request, self.schema.digest), self._version_of(work)
-        is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, asked, version)
+        identity, version = self._identity(request, self.schema.digest), self._version_of(work)
+        is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, identity, version)
         epsilon = ZERO if is_paid else work.epsilon
         columns = self.schema.with_sources(request.columns())
         cost, left = self.ledger.price(
             analyst, work.prepared.demand, epsilon, verb=request.verb, columns=columns, version=version
         )
-        said = self.ledger.log.state.replaced(analyst, version)  # by the log as it was just read
-        error = f"{work.noise.error}.{said}" if said and cost else work.noise.error
+        note = self.ledger.log.state.replaced(analyst, version)  # by the log as it was just read
+        error = f"{work.noise.error}.{note}" if note and cost else work.noise.error
         return Preview(cost.exact, left.exact, error, work.noise.scale if work.noise.uniform else None)
 
     def attempt(self, analyst: str, request: Request, deadline: Deadline | None = None) -> None:
@@ -414,13 +414,13 @@ class Rehearsals:
 
 
 def _ways(prepared: PreparedQuery) -> set[Hashable]:
-    """All kinds of splits on the way of rows to their parts: those above, and the last ones."""
+    """All kinds of splits on the paths of rows to their parts: the upper and the last ones."""
     levels = defaultdict[int, set[Partition | None]](set)
     for part in prepared.parts.ancestors.values():
         levels[part.depth].add(part.partition)
     last = levels[0] = {block.partition for block in prepared.parts.blocks}
-    # Rows are looked up by one partition of a level in one way, by several in another: along one column or more.
-    beside = {_columns(own) for own in levels.values() if len(own) > 1}
+    # One partition of a level is looked up by one code, several by another: along one column, or several.
+    beside = {_columns(partitions) for partitions in levels.values() if len(partitions) > 1}
     depths = {block.part.depth for block in prepared.parts.blocks}
     several = scale(len(prepared.parts))[1], len(depths) > 1, *sorted(beside)
     return {

@@ -3,9 +3,9 @@
 
 One request may ask a hundred thousand parts for tables of a thousand cells. It is one charge and
 one answer (``PreparedQuery``); but its exact tables are counted, used and forgotten slice by slice
-(``Counted``), as many parts at a time as memory bears. The parts are disjoint and each has noise of
-its own, so how they are cut changes neither the law of an answer nor its loss. Where the cuts fall
-follows from public facts: the schema and the request. Of 1,000 parts with tables of 100,000 cells
+(``Counted``), as many parts at a time as memory allows. The parts are disjoint and each has noise of
+its own, so the slices change neither the law of an answer nor its loss. They follow from public
+facts: the schema and the request. Of 1,000 parts with tables of 100,000 cells
 each, 10^8 cells, 2^25 are counted at a time: 334 parts, 334 parts and 332 parts.
 """
 
@@ -34,8 +34,8 @@ from pinq.public.epsilon import figures
 from pinq.public.schema import Numeric
 
 NUMBER_BYTES = 26  # of a number as text, with a comma
-# What memory bears. Cells of one part's tables, which are there together; of the parts of a slice; of
-# all parts, which are counted one slice after the other.
+# Limits of memory: cells of one part's tables, which exist together; of the parts of a slice; of all parts, which
+# are counted slice by slice.
 MAX_TABLE_CELLS, SLICE_CELLS, MAX_REQUEST_CELLS = 2**26, 2**25, 2**32
 MAX_MEMBERS = 2**22  # of candidates, whose scores are there together
 MAX_SHARDINGS = 64  # each is a column of hashes of all rows
@@ -153,15 +153,15 @@ class PreparedQuery:
     part_bytes: int = 2 * NUMBER_BYTES
 
     def __post_init__(self) -> None:
-        most = max(2 * self._cells, self.scratch)
-        if most > MAX_TABLE_CELLS:
+        cells = max(2 * self._cells, self.scratch)
+        if cells > MAX_TABLE_CELLS:
             raise QueryError(
-                f"each part needs tables of {most:,} cells; at most {MAX_TABLE_CELLS:,} are possible. "
+                f"each part needs tables of {cells:,} cells; at most {MAX_TABLE_CELLS:,} are possible. "
                 "Ask for coarser ones."
             )
-        if self.parts.size * most > MAX_REQUEST_CELLS:
+        if self.parts.size * cells > MAX_REQUEST_CELLS:
             raise QueryError(
-                f"the request needs tables of {self.parts.size * most:,} cells; at most {MAX_REQUEST_CELLS:,} are "
+                f"the request needs tables of {self.parts.size * cells:,} cells; at most {MAX_REQUEST_CELLS:,} are "
                 "possible. Ask fewer parts or coarser ones."
             )
         if self._shardings > MAX_SHARDINGS:
@@ -200,8 +200,8 @@ class PreparedQuery:
         passes = -(-parts // self.step)
         looks = 1 + max(block.part.depth for block in self.parts.blocks)
         looks += tables if self.measure is None else self.measure.steps + self.measure.width * tables
-        # What the engine cannot keep from one slice to the next is hashed again. Whether others have the
-        # coins made already must not show: they count for each request.
+        # Shards beyond the engine's cache are hashed again for each slice. A price must not show whether others
+        # had the coins made: each request pays for them.
         hashed = self._shardings * (1 if self._shardings <= KEPT_SHARDS else passes)
         for_a_row = ROW * passes * looks + SHARD * hashed + (COIN if hashed else 0)
         for_a_part = COUNTED * self._cells + PART + self.handling + (TAKEN if passes > 1 else 0)

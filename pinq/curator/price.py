@@ -29,12 +29,12 @@ from pinq.public.noise import BASE, LARGEST_SCALE
 from pinq.public.schema import Schema
 
 MAX_WORK = 600_000
-"""Units that one request may need where the policy names no other limit: ten minutes of a core."""
+"""Units of work that one request may need by default: ten minutes of a core."""
 
 # Nanoseconds of one core, measured on a table of 30,000 rows and rounded up (benchmarks/speed/prices.py).
 UNIT = 10**6
 NODE, PART, SPEC, CODE = 30_000, 200, 30_000, 300
-NAMED = 15_000  # a cut point, or a value of a group: to find its code, and to write down what it parts
+NAMED = 15_000  # a cut point, or a value of a group: to find its code, and to write its label
 ROW, CELL = 8, 30
 COUNTED, TAKEN = 8, 8_000  # a cell of a table that is counted; a part that is taken out of its split, for a slice
 # A digit of a geometric number (pinq/public/noise.py), in 64 bits or of Python's whole numbers; a digit's table.
@@ -44,7 +44,7 @@ COIN = 5_000  # to make a row's coin, which numbers equal rows
 # Cells that take as long as scoring a family for a part at least, a plain split, a family of bipartitions, or
 # drawing a bipartition.
 SCORING, SPLITTING, GROUPING, MEMBER = 900, 330, 1_100, 133
-MAX_CODES = 10_000  # of a finer grid, only those that a spec names are looked at
+MAX_CODES = 10_000  # codes of a column that are priced; of a finer grid only named codes are read
 
 
 def units(nanoseconds: int) -> int:
@@ -59,8 +59,8 @@ def checking_work(request: Request, schema: Schema) -> int:
     An unknown column counts nothing: it is refused when its spec is bound.
     """
     parts = request.parts
-    nodes, asked = len(parts.nodes) + len(parts.asked), min(MAX_PARTS, max(0, math.prod(parts.shape)))
-    work = NODE * nodes + PART * (asked + len(request.which))
+    nodes, count = len(parts.nodes) + len(parts.asked), min(MAX_PARTS, max(0, math.prod(parts.shape)))
+    work = NODE * nodes + PART * (count + len(request.which))
     inner = [spec for item in (request.column, request.score) if isinstance(item, Expression) for spec in item.inner()]
     for spec in (*parts.specs, *(request.by or ()), *chain(*request.candidates), *inner):
         columns = spec.columns()

@@ -57,12 +57,12 @@ from pinq.public.epsilon import figures, laplace_interval
 from pinq.public.schema import Numeric, Schema
 
 MAX_LEAVES = 2**19
-# Nanoseconds of the steps of one part's release, as in pinq/curator/price.py: a number that is written down; a sum in
+# Nanoseconds of the steps of one part's release, as in pinq/curator/price.py: a number as text; a sum in
 # the column's units; an average of its bins; a choice by permute-and-flip, and by the exponential mechanism; a leaf
 # that is looked at from the root down.
 WRITTEN, SUMMED, AVERAGED, CHOSEN, WEIGHED, TESTED = 600, 1_000, 2_000, 2_400, 30_000, 3_000
 HALVES = Fraction(693148, 1000000)  # ln 2, rounded up
-EXAMPLE_ROWS = (100, 10_000)  # for which a preview says how exact an average is
+EXAMPLE_ROWS = (100, 10_000)  # sizes of parts for which a preview has the error of an average
 
 
 def prepare(query: Query, parts: PartSet, schema: Schema) -> PreparedQuery:
@@ -322,7 +322,7 @@ def _choose(query: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
 
 
 def _shortfall(kind: str, span: int, epsilon: Fraction, options: int, unit: int | Fraction = 1) -> Noise:
-    """Says how far a choice is from the best of so many options in 95 % of cases, in the score's natural units.
+    """Bounds the distance of a choice from the best of the options in 95 % of cases, in the score's natural units.
 
     P[score of the choice < best - t] <= options * exp(-eta t), eta = epsilon / span: a bound for
     both mechanisms.
@@ -369,10 +369,10 @@ def _vote(query: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
 
 
 def _stop(query: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:
-    """``exp_mech`` by ``EnoughRows``: how far down a grown tree its parts are large enough.
+    """``exp_mech`` by ``EnoughRows``: the depth down to which the parts of a grown tree are large enough.
 
-    It is charged where the trees begin, for the answer depends on all of their rows. Its privacy is
-    that of ``splits_kept``.
+    The parts where the trees begin are charged, because the answer depends on all of their rows. Its
+    privacy is that of ``splits_kept``.
     """
     score = query.score
     score.check(schema)
@@ -432,7 +432,7 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
     Args:
         parts: The leaves of trees, disjoint: so every part above them is split by one partition
             only.
-        counts: The rows of each, exact. A part above them has the rows of those below it.
+        counts: The exact rows of each leaf. A part above has the rows of all leaves below it.
         score: The score, with its thresholds and the beginning of its trees.
         epsilon: Privacy loss of the release for one row.
 
@@ -467,7 +467,7 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
         for key in path:
             rows[key] = rows.get(key, 0) + int(count)
     splits: dict[bytes, bool] = {}
-    kept = []
+    remaining = []
     for path in paths:
         length = 0
         for key in path:
@@ -477,8 +477,8 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
             if not splits[key]:
                 break
             length += 1
-        kept.append(length)
-    return kept
+        remaining.append(length)
+    return remaining
 
 
 def _split_above(part: Part, above: int) -> list[bytes]:

@@ -79,7 +79,7 @@ COUNTED = "the sum of what each analyst spent"
 
 
 DumpedDemand = tuple[list[str], list[tuple[int, int, str]], list[tuple[int, int]]]
-"""A ``Demand`` as JSON: the partitions' keys, the nodes, and what is asked, by numbers of partitions."""
+"""A ``Demand`` as JSON: the keys of partitions, then nodes and blocks with the numbers of partitions."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Demand:
         """The demand of one query to all parts of a collection."""
         ancestors = parts.ancestors
         number = {ROOT: 0} | {key: position for position, key in enumerate(ancestors, start=1)}
-        # Women who are nurses, asked whole: nodes (0, sex, women) and (1, job, nurses), asked (2,
-        # None). The jobs of women, asked alike: node (0, sex, women), asked (1, job).
+        # Women who are nurses: nodes (0, sex, women) and (1, job, nurses), asked (2, None). All jobs
+        # of women: node (0, sex, women), asked (1, job).
         nodes = tuple(
             (number[part.parent.key], part.partition.key, key)  # type: ignore[union-attr]
             for key, part in ancestors.items()
@@ -124,9 +124,8 @@ class Demand:
 
     def dump(self) -> DumpedDemand:
         """The demand as JSON: keys in hexadecimal, each partition's key once."""
-        # A part `bb` of a partition `aa` of the whole table, asked itself: ["aa"], [(0, 0, "bb")]
-        # and [(1, -1)]. Asked alike in all parts of a partition `cc` instead: ["aa", "cc"] and [(1,
-        # 1)].
+        # A query to a part `bb` of a partition `aa` of the whole table: ["aa"], [(0, 0, "bb")] and
+        # [(1, -1)]. To all parts of a partition `cc` of this part: ["aa", "cc"] and [(1, 1)].
         partitions: dict[bytes, int] = {}
         nodes = [
             (parent, partitions.setdefault(split, len(partitions)), key.hex()) for parent, split, key in self.nodes
@@ -143,13 +142,12 @@ class Demand:
         nodes = tuple((parent, partitions[split], bytes.fromhex(key)) for parent, split, key in dumped[1])
         asked = tuple((node, None if split < 0 else partitions[split]) for node, split in dumped[2])
         parents, splits = [parent for parent, _, _ in dumped[1]], [split for _, split, _ in dumped[1]]
-        where = [node for node, _ in dumped[2]]
+        queried = [node for node, _ in dumped[2]]
         kinds = {*map(type, chain(parents, splits, *dumped[2]))}
-        # By `type`, for JSON's true would pass as a number. A part above must have been listed
-        # before.
+        # By `type`, because JSON's true would pass as a number. Parents are listed before children.
         if kinds - {int} or min(parents, default=0) < 0 or any(map(gt, parents, count())):
             raise ValueError("a part has no part above it")
-        if min(chain(splits, where), default=0) < 0 or max(where, default=0) > len(nodes):
+        if min(chain(splits, queried), default=0) < 0 or max(queried, default=0) > len(nodes):
             raise ValueError("a part or a partition is not listed")
         return cls(nodes, asked)
 
@@ -193,7 +191,7 @@ class Costs:
         """Adds the demand; returns by how much ``spent`` grew.
 
         Args:
-            demand: The parts that are asked.
+            demand: The queried parts.
             epsilon: The epsilon of the query to each of them.
             version: The version of the rows.
             places: The places of versions, as ``LedgerState.places`` has them.
@@ -219,14 +217,14 @@ class Costs:
         return costs
 
     def of_cohort(self, place: str, places: Mapping[int, str]) -> Epsilon:
-        """The cost to persons of one cohort: ``spent``, with that of their cohort in the maximum's place."""
+        """The cost to persons of one cohort: ``spent`` with their cohort's cost in place of the maximum."""
         costs = self.below(place, places)
         return Epsilon(self.total - max(costs.values(), default=0) + costs.get(place, 0))
 
     def _raised(self, part: Mapping[bytes, int], version: int, places: Mapping[int, str]) -> int:
         """The growth of ``spent`` from the changed costs of a version's parts.
 
-        A cohort raises it by what it then has above the most expensive cohort of its partition.
+        A cohort raises it by the excess of its new cost over the largest cost in its partition.
         """
         before, place = self.spent_on(version).nano, places.get(version, "")
         grown = part.get(root_of(version), before) - before
@@ -248,19 +246,18 @@ class Costs:
         keys = [root, *(root + key for _, _, key in demand.nodes)]
         grown = [0] * len(keys)
         for node, _ in demand.asked:
-            # Asked itself, or all parts of a partition alike: both add the loss to the cost of
-            # `node`.
+            # A query to the node and a query to all parts of its partition cost the node the same.
             grown[node] += nano
         part: dict[bytes, int] = {}
         largest: dict[tuple[bytes, bytes], int] = {}
-        # Backwards, so what a part grows by is complete before it is passed on to the part above.
+        # Backwards, so that the growth of a part is complete before the part above gets it.
         for position in range(len(keys) - 1, 0, -1):
             if not grown[position]:
                 continue
             parent, split, _ = demand.nodes[position - 1]
             part[keys[position]] = cost = self.part.get(keys[position], 0) + grown[position]
             partition = (keys[parent], split)
-            # What this demand has raised already counts, else what was asked before.
+            # The largest cost so far, as this demand may have raised it already.
             before = largest.get(partition, self.largest.get(partition, 0))
             if cost > before:
                 largest[partition] = cost

@@ -27,7 +27,7 @@ from urllib.parse import quote
 from pinq.errors import LedgerError
 
 _LOG = logging.getLogger(__name__)
-BUSY_SECONDS = 30.0  # for others to end what they are at
+BUSY_SECONDS = 30.0  # the wait for other processes
 ROWS_AT_A_TIME = 500
 PAUSE_SECONDS = 0.001
 ENDED = "the transaction had ended before its commit"
@@ -42,7 +42,7 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS answers (seq BIGINT NOT NULL PRIMARY KEY, payload TEXT NOT NULL)",
     # Which file this is. A copy has the number of the file that it was made of.
     "CREATE TABLE IF NOT EXISTS place (inode BIGINT NOT NULL)",
-    # The log's fold holds this too; here it holds other writers.
+    # The log's fold checks this too; the index checks other writers.
     "CREATE UNIQUE INDEX IF NOT EXISTS events_once ON events (analyst, request, kind) "
     "WHERE kind IN ('charge', 'answer')",
     # The last snapshot of the state, and the last charge of each query before it.
@@ -89,7 +89,7 @@ class Database(ABC):
     """One connection to the storage of a ledger, for one thread at a time.
 
     Args:
-        where: The name of the database in errors.
+        address: The name of the database in errors.
         url: Its place.
         read_only: Whether nothing is changed.
 
@@ -238,7 +238,7 @@ class Database(ABC):
         return rows[0][0] if rows else 0
 
     def snapshot(self) -> Row | None:
-        """The number of the event of the snapshot that is kept, and its text; None for none."""
+        """The number of the stored snapshot's event, and its text; None for none."""
         try:
             rows = self.run("SELECT seq, payload FROM snapshot")
         except self.errors:  # a ledger of an earlier version that is only read, or one that cannot be read at all
@@ -251,17 +251,17 @@ class Database(ABC):
         self.run(f"INSERT INTO snapshot VALUES ({seq}, {self.mark})", (payload,))
         rows = iter(queries.items())
         while some := list(islice(rows, ROWS_AT_A_TIME)):
-            places = ", ".join([f"({self.mark}, {self.mark})"] * len(some))
-            update = "ON CONFLICT (key) DO UPDATE SET seq = excluded.seq"
-            self.run(f"INSERT INTO questions VALUES {places} {update}", list(chain.from_iterable(some)))
+            marks = ", ".join([f"({self.mark}, {self.mark})"] * len(some))
+            insert = f"INSERT INTO questions VALUES {marks} ON CONFLICT (key) DO UPDATE SET seq = excluded.seq"
+            self.run(insert, list(chain.from_iterable(some)))
 
     def _among(self, statement: str, numbers: Collection[int]) -> Iterator[Row]:
-        listed = sorted(numbers)
-        for first in range(0, len(listed), ROWS_AT_A_TIME):
-            some = ", ".join(map(str, listed[first : first + ROWS_AT_A_TIME]))
-            yield from self.run(f"{statement}IN ({some}) ORDER BY seq")
+        ordered = sorted(numbers)
+        for first in range(0, len(ordered), ROWS_AT_A_TIME):
+            listed = ", ".join(map(str, ordered[first : first + ROWS_AT_A_TIME]))
+            yield from self.run(f"{statement}IN ({listed}) ORDER BY seq")
 
-    # What it is
+    # Identity and damage
 
     def check(self) -> None:
         """Raises ``LedgerError`` if the database finds itself damaged."""
@@ -295,8 +295,9 @@ class Database(ABC):
     def require_same(self) -> None:
         """Raises ``LedgerError`` in a process that was forked after the opening, or for another file in its place."""
         if os.getpid() != self._process:
-            forked = "This ledger was opened in another process; connections do not survive a fork."
-            raise LedgerError(f"{forked} Open it again here.")
+            raise LedgerError(
+                "This ledger was opened in another process; connections do not survive a fork. Open it again here."
+            )
         other = self.other_file()
         if other:
             raise self.failing(f"is not the file that was opened: {other}. The dataset stays closed.")

@@ -34,7 +34,7 @@ from pinq.ledger.composition import Demand
 from pinq.public.checks import first_of, is_whole
 from pinq.public.epsilon import NANO, Epsilon
 
-# How a value of the log becomes JSON and comes back, by the types of its fields
+# The values of the log as JSON, by the types of fields
 
 MOST_NANO = 2**60
 Body = dict[str, Any]
@@ -87,8 +87,7 @@ class Stored:
         """Returns it as JSON."""
         body: Body = {}
         adapter = _adapter(type(self))  # type: ignore[arg-type]
-        written = adapter.dump_python(self, mode="json", by_alias=True, exclude_defaults=True)
-        for name, value in written.items():
+        for name, value in adapter.dump_python(self, mode="json", by_alias=True, exclude_defaults=True).items():
             body |= value if name == self.flat else {name: value}
         return body
 
@@ -96,9 +95,9 @@ class Stored:
     def from_body(cls, body: Body) -> Self:
         """Reads it back. ``ValueError`` for a field that is unknown, missing or of another type."""
         if cls.flat:
-            own = _own(cls)
-            rest = {name: value for name, value in body.items() if name not in own}
-            body = {name: value for name, value in body.items() if name in own} | {cls.flat: rest}
+            names = _own(cls)  # type: ignore[arg-type]
+            rest = {name: value for name, value in body.items() if name not in names}
+            body = {name: value for name, value in body.items() if name in names} | {cls.flat: rest}
         try:
             read: Self = _adapter(cls).validate_python(body)  # type: ignore[arg-type]
         except ValidationError as error:
@@ -127,9 +126,9 @@ def _explained(path: tuple[object, ...], error: Any) -> str:
     return repr(field) if error["type"] == "missing" else f"{field!r}: {error['msg']}"
 
 
-# What a grant allows beside its budget
+# The terms of a grant
 
-EVENT_BYTES = 1024  # what a line of the log counts at least
+EVENT_BYTES = 1024  # the least size of a line of the log
 STORED_BYTES = 2 * 10**9
 """Bytes that the ledger keeps of a grant's requests if its terms name no other number."""
 
@@ -146,7 +145,7 @@ class Terms(Stored):
     """The terms of a grant, in addition to its budget. None allows everything, except in ``stored_bytes``.
 
     Attributes:
-        max_epsilon_per_query: The most that one request may ask of a part.
+        max_epsilon_per_query: The largest epsilon of one request for a part.
         columns: The columns that a request may name, as partition, measure, candidate or target.
         verbs: Some of ``noisy_count``, ``noisy_sum``, ``noisy_avg``, ``exp_mech``.
         queries_per_minute: Charges within any sixty seconds. Previews are free, read no row and are
@@ -177,14 +176,13 @@ class Terms(Stored):
             "{:,} bytes stored": self.stored_bytes,
             "tables {}": None if self.tables is None else ", ".join(self.tables),
         }
-        said = [form.format(limit) for form, limit in limits.items() if limit is not None]
-        return "; ".join(said) or "no terms"
+        return "; ".join(form.format(limit) for form, limit in limits.items() if limit is not None) or "no terms"
 
     def require(self, verb: str, columns: Collection[str], epsilon: Epsilon, table: str = "") -> None:
         """Raises ``NotAllowed`` if the terms forbid a request, whatever the rows are."""
         if self.tables is not None and table not in self.tables:
-            asked = f"the table {table}" if table else "a policy without tables"
-            raise NotAllowed(f"this grant does not allow {asked}; it allows {', '.join(self.tables)}. {ASK}")
+            refused = f"the table {table}" if table else "a policy without tables"
+            raise NotAllowed(f"this grant does not allow {refused}; it allows {', '.join(self.tables)}. {ASK}")
         if self.verbs is not None and verb not in self.verbs:
             raise NotAllowed(f"this grant does not allow {verb}; it allows {', '.join(self.verbs)}. {ASK}")
         wrong = sorted(set(columns) - set(self.columns)) if self.columns is not None else []
@@ -262,7 +260,7 @@ class PolicyDeclared(Stored):
     cap_rule: Literal["sum", "union"]
 
     def __post_init__(self) -> None:
-        {} | self.schema.get("columns", {}) | self.schema.get("reviewed", {})  # a TypeError for what are no names
+        {} | self.schema.get("columns", {}) | self.schema.get("reviewed", {})  # a TypeError unless both are objects
 
     @classmethod
     def from_body(cls, body: Body) -> PolicyDeclared:
@@ -275,7 +273,7 @@ class Granted(Stored):
     """An analyst got a budget.
 
     Attributes:
-        limit: The most that may be spent.
+        limit: The largest epsilon that may be spent.
         expires: The time at which it ends; None for never.
         terms: The terms in addition to the budget.
         token: Digest of the bearer token; empty for none.
@@ -324,7 +322,7 @@ class Revoked(Stored):
 
 @dataclass(frozen=True)
 class Retired(Stored):
-    """The ledger so far was closed: all grants ended, and what follows counts its budgets anew, under any policy.
+    """The ledger so far was closed: all grants ended, and later budgets count from 0, under any policy.
 
     Attributes:
         means: The meaning of epsilon until then: adjacency and privacy unit.
@@ -389,15 +387,15 @@ class Begun(Stored):
             PolicyError: The policy declares the rows of the last version, but the rows differ.
         """
         if before is None:
-            # The first version may have been asked before there were events of this kind: no named table is it.
+            # Version 1 may have answers from before events of this kind; it is the version of no named table.
             number = last + 1 if self.place or last > 1 else 1
             return replace(self, number=number, contents=contents() if self.declared else "")
-        # Files that were not written again have the same rows, whether these are given a name meanwhile or not.
+        # Files that were not written again have the same rows, also where the rows got a name meanwhile.
         alike = self.source == before.source != "" and "" in (self.declared, before.declared)
         named = self.declared == before.declared != ""
         same = self.reading == before.reading and (alike or named)
-        own, known = ((rows.source, rows.declared, rows.columns) for rows in (self, before))
-        if same and own == known and self.source:
+        unchanged = all(getattr(self, name) == getattr(before, name) for name in ("source", "declared", "columns"))
+        if same and unchanged and self.source:
             return before
         now = replace(self, number=before.number if same else last + 1, contents=contents() if self.declared else "")
         if same and named and self.columns == before.columns:

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, PinqError, TooManyRequests
@@ -104,10 +105,10 @@ class Ledger:
         if heads is not None:
             self.log.keep_head(heads)
 
-    # What the log says
+    # Reading
 
     def accounts(self) -> dict[str, Account]:
-        """Everybody whom the log names."""
+        """The accounts of all analysts in the log, by name."""
         return self.log.run(lambda log: dict(log.state.accounts))
 
     def grants(self) -> dict[str, Account]:
@@ -119,7 +120,7 @@ class Ledger:
         return self.log.run(lambda log: log.state.grant_of_token(token))
 
     def known_grant_of_token(self, token: str) -> Account | None:
-        """The same, as of the last reading of the log; reads nothing now."""
+        """As ``grant_of_token``, as of the last reading of the log; reads nothing now."""
         return self.log.state.grant_of_token(token)
 
     def knows(self, token: str) -> bool:
@@ -128,7 +129,7 @@ class Ledger:
 
     def work_per_minute(self, analyst: str) -> int | None:
         """An analyst's quota of work, as of the last reading of the log; reads it again for an unknown analyst."""
-        # After a commit that failed nothing is known until the log is read again: that is no quota without end.
+        # After a failed commit the state is empty until the log is read again: an empty state is no unlimited quota.
         grant = self.log.state.grant_of(analyst) or self.log.run(lambda log: log.state.grant_of(analyst))
         return None if grant is None else grant.terms.work_per_minute
 
@@ -140,7 +141,7 @@ class Ledger:
         """A valid grant, else ``NotAuthorised``."""
         return self.log.run(lambda log: log.state.valid(analyst))
 
-    def answer_of(self, analyst: str, request: str) -> tuple[Earlier | None, str | None]:
+    def answer_of(self, analyst: str, request: str) -> Found:
         """The charge of a request id and its answer, each None where there is none."""
         return self.log.run(lambda log: log.charge_of(analyst, request))
 
@@ -165,7 +166,7 @@ class Ledger:
         """
         self.log.run(lambda log: log.database.probe(), write=True)
 
-    # What changes it
+    # Writing
 
     def declare(
         self,
@@ -353,39 +354,39 @@ class Ledger:
         Raises:
             NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused.
         """
-        asked = (version, query.identity) if reuse else None
-        if self.log.state.charged_as(analyst, request, asked)[1]:
-            found = self.log.run(lambda log: self._found(log, analyst, request, asked, token))
-            if found[0] is not None:
-                return found
-        # Room for the answer is taken with the charge: a request that was charged can be answered.
-        # It is written down before: others wait while a transaction lasts.
+        reusable = (version, query.identity) if reuse else None
+        if self.log.state.charged_as(analyst, request, reusable)[1]:
+            earlier = self.log.run(lambda log: self._found(log, analyst, request, reusable, token))
+            if earlier[0] is not None:
+                return earlier
+        # Room for the answer is reserved with the charge: a request that was charged can be answered.
+        # The charge is written as text here, because others wait while a transaction lasts.
         charged, text = Charged(epsilon, demand, query, version=version).reserving(answer_bytes + 2 * EVENT_BYTES)
 
         def work(log: Log) -> tuple[Found, PinqError | None]:
             log.state.require_token(token, analyst)  # a wrong one is not logged
             try:
                 grant = log.state.valid(analyst)
-                found = log.charge_of(analyst, request, asked)
-                if found[0] is None:
+                earlier = log.charge_of(analyst, request, reusable)
+                if earlier[0] is None:
                     log.state.require(grant, query.verb, columns, demand, epsilon, version)
                     grant.require_room(charged.query.stored)
                     log.append(charged, analyst, request, text=text)
-                return found, None
+                return earlier, None
             except (NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded) as error:
                 log.refuse(error, analyst, request, query)
                 return (None, None), error  # Raised here, it would undo the event just written.
 
         try:
-            found, refusal = self.log.run(work, write=True)
-        except LedgerError:  # another process may have answered it before nothing could be written any more
-            found = self.log.run(lambda log: self._found(log, analyst, request, asked, token))
-            if found[1] is None:
+            earlier, refusal = self.log.run(work, write=True)
+        except LedgerError:  # another process may have answered the request before the failure
+            earlier = self.log.run(lambda log: self._found(log, analyst, request, reusable, token))
+            if earlier[1] is None:
                 raise
-            return found
+            return earlier
         if refusal is not None:
             raise refusal
-        return found
+        return earlier
 
     def _found(self, log: Log, analyst: str, request: str, query: Wanted | None, token: str) -> Found:
         """The earlier charge and answer of a valid analyst, also from a read-only ledger."""
@@ -444,23 +445,21 @@ class Ledger:
             BudgetExceeded: More than the grant or the cap leaves.
         """
 
-        def work(log: Log) -> BudgetExceeded | None:
+        def refusal_of(log: Log, logs: bool) -> BudgetExceeded | None:
             log.state.require_token(token, analyst)
             try:
                 log.state.require_budget(log.state.valid(analyst), demand, epsilon, version)
+                return None
             except BudgetExceeded as error:
+                if logs:
+                    log.refuse(error, analyst, request, query)
                 return error
-            return None
 
-        def refuse(log: Log) -> BudgetExceeded | None:
-            error = work(log)
-            if error is not None:
-                log.refuse(error, analyst, request, query)
-            return error
-
-        # What the budget covers is only read. What it does not cover is looked at again where it is logged.
-        if self.log.run(work) is not None and (refusal := self.log.run(refuse, write=True)) is not None:
-            raise refusal
+        # An act that the budget covers is only read. Another is checked again in the transaction that logs it.
+        if self.log.run(partial(refusal_of, logs=False)) is not None:
+            refusal = self.log.run(partial(refusal_of, logs=True), write=True)
+            if refusal is not None:
+                raise refusal
 
     def is_paid(self, analyst: str, request: str, query: str, version: int = 1) -> bool:
         """Returns whether ``charge`` with ``reuse`` would find an earlier charge."""
@@ -508,8 +507,6 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"Ledger({self.log.database.address}, dataset {self.log.state.dataset!r}, {self.log.seq} events)"
-
-    # Steps
 
     def _change(self, analyst: str, record: Record, by: Signature | None) -> Account:
         """Changes an existing grant; returns its account after the change."""

@@ -49,8 +49,10 @@ from pinq.public.epsilon import Epsilon
 
 R = TypeVar("R", bound=Record)
 HELD_SECONDS = 60.0
-SNAPSHOT_EVENTS = 5_000  # a replay of so many takes .2 s
-SNAPSHOT_BYTES = 2_000  # an event for so many bytes of the last snapshot: then its writing costs an event microseconds
+SNAPSHOT_EVENTS = 5_000  # a replay of them takes .2 s
+SNAPSHOT_BYTES = (
+    2_000  # bytes of the last snapshot for each event until the next: its writing costs an event microseconds
+)
 _AS_TEXT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=repr)  # a damaged file can hold bytes
 
 
@@ -108,7 +110,7 @@ class Log:
         state: The state that follows from the events so far.
         seq: The number of events, as far as this process knows.
         last: The hash of the last one.
-        kept: The number of the event of the last snapshot; 0 where all events since the first are in the state.
+        snapshot_seq: The number of the event of the last snapshot; 0 where all events since the first are in the state.
         appended: The number of events that the running transaction has appended.
 
     Raises:
@@ -154,7 +156,7 @@ class Log:
         return outcome.result()
 
     def _work_off(self) -> None:
-        """Does all work that waits, and then wakes the threads that came meanwhile."""
+        """Does all waiting work, and then wakes the threads that came meanwhile."""
         jobs, written = list[Job](), list[tuple[Future[Any], Any]]()
         try:
             with self._held():
@@ -165,24 +167,24 @@ class Log:
                         try:
                             result = job.work(self)
                         except PinqError as error:
-                            # A refusal to look something up spoils nothing for others of the transaction; an
-                            # error after an append would leave half of it, so all of it is undone.
+                            # A refusal without an append leaves the transaction whole for the others. An error
+                            # after an append would leave half of it, so all of it is undone.
                             if self.appended > before:
                                 raise
                             job.outcome.set_exception(error)
                             continue
                         if job.write:
                             written.append((job.outcome, result))
-                        else:  # what a reader found stands, whatever becomes of the commit
+                        else:  # the result of a reader holds, even if the commit fails
                             job.outcome.set_result(result)
             for outcome, result in written:
                 outcome.set_result(result)
         except BaseException as error:
-            known = error if isinstance(error, Exception) else self.database.unusable("it was interrupted")
+            failure = error if isinstance(error, Exception) else self.database.unusable("it was interrupted")
             for job in jobs or self._taken():
                 if not job.outcome.done():
-                    job.outcome.set_exception(known)
-            if known is not error:
+                    job.outcome.set_exception(failure)
+            if failure is not error:
                 raise
         finally:
             with self._waiting:
@@ -190,7 +192,7 @@ class Log:
                 self._waiting.notify_all()
 
     def _taken(self) -> list[Job]:
-        """Takes all work that waits, readers first."""
+        """Takes all waiting work, readers first."""
         with self._waiting:
             jobs, self._jobs = self._jobs, []
         return sorted(jobs, key=attrgetter("write"))
@@ -268,13 +270,13 @@ class Log:
 
     def _keep(self) -> None:
         """Keeps a snapshot, in the running transaction, and forgets what the tables have."""
-        asked = {
+        charges = {
             query_key(analyst, query): self.state.accounts[analyst].charges[request]
             for (analyst, query), request in self.state.queries.items()
         }
         payload = dump(self.state, self.first)
         self.append(Snapshot(digest_of(payload)))
-        self.database.keep(self.seq, payload, asked)
+        self.database.keep(self.seq, payload, charges)
         self._kept(payload)
 
     def _kept(self, payload: str) -> None:
@@ -290,7 +292,7 @@ class Log:
             seq, payload = snapshot
             before, row = self.database.numbered([seq - 1, seq])
         if self._verified(row, seq, before.hash).record != Snapshot(digest_of(str(payload))):
-            return  # a replay is right, whatever is in its place
+            return  # a replay needs no snapshot
         loaded = load(payload)
         if loaded is not None:
             self.state, self.first = loaded
@@ -304,7 +306,7 @@ class Log:
                 head.close()
             self.database.close()
 
-    # What it says
+    # Reading
 
     def events(self) -> Iterator[Event]:
         """The log, oldest first; each event's place in the chain is verified."""
@@ -320,8 +322,8 @@ class Log:
 
         def numbered(log: Log) -> dict[str, int]:
             if requests is not None:
-                found = {id: log._once("answer", analyst, id) for id in requests}
-                return {id: seq for id, seq in found.items() if seq}
+                since = {id: log._once("answer", analyst, id) for id in requests}
+                return {id: seq for id, seq in since.items() if seq}
             account = log.state.accounts.get(analyst)
             numbers = {} if account is None else account.answers
             return (log.database.answered(analyst, log.snapshot_seq) if log.snapshot_seq else {}) | numbers
@@ -343,8 +345,8 @@ class Log:
             rows = self.database.numbered(numbers)
         events = [self.event(row) for row in rows]
         # A request that is charged may have been refused before: its answer belongs to the charge.
-        asked = [event.request if event.kind == Charged.kind else "" for event in events]
-        answers = self.run(lambda log: [log._once("answer", analyst, request) if request else 0 for request in asked])
+        charged = [event.request if event.kind == Charged.kind else "" for event in events]
+        answers = self.run(lambda log: [log._once("answer", analyst, request) if request else 0 for request in charged])
         with self._reading():
             sizes = self.database.sizes([number for number in answers if number])
         return [
@@ -367,11 +369,11 @@ class Log:
         """
         # Lines 200 to 299 of a million: two slices of a hundred numbers are copied while others wait;
         # the hundred events behind them are read afterwards.
-        wanted = slice(start, start + limit)
+        lines = slice(start, start + limit)
 
         def numbered(log: Log) -> tuple[list[int], list[int]]:
             account = log.state.accounts.get(analyst) or Account(analyst, log.state.together, log.state.places)
-            return account.lines[wanted].tolist(), account.totals[wanted].tolist()
+            return account.lines[lines].tolist(), account.totals[lines].tolist()
 
         return self.run(numbered)
 
@@ -404,25 +406,25 @@ class Log:
         return since or (self.database.once(kind, analyst, request, self.snapshot_seq) if self.snapshot_seq else 0)
 
     def _charged_as(self, analyst: str, request: str, query: Wanted | None) -> tuple[str, int]:
-        """The same as ``LedgerState.charged_as``, also for charges before the last snapshot."""
-        own = self._once(Charged.kind, analyst, request)
-        found = (request, own) if own else self.state.charged_as(analyst, request, query)
-        if found[1] or query is None or not self.snapshot_seq:
-            return found
+        """As ``LedgerState.charged_as``, also for charges before the last snapshot."""
+        charge = self._once(Charged.kind, analyst, request)
+        charged = (request, charge) if charge else self.state.charged_as(analyst, request, query)
+        if charged[1] or query is None or not self.snapshot_seq:
+            return charged
         seq = self.database.asked(query_key(analyst, query))
         if not 0 < seq < self.snapshot_seq:
-            return found
+            return charged
         (row,) = self.database.numbered([seq])
-        record = self._record_at(seq, Charged)  # verified, whatever the table of queries says
+        record = self._record_at(seq, Charged)  # verified: the table of queries is no part of the chain
         same = (row.analyst, record.version, record.query.identity) == (analyst, *query)
-        return (row.request, seq) if same else found
+        return (row.request, seq) if same else charged
 
     def add_answer(self, analyst: str, request: str, payload: str) -> str:
         """Adds the answer of a request that has none; returns the answer that the log has then."""
-        given = self.text_of_answer(analyst, request)
-        if given is None:
+        earlier = self.text_of_answer(analyst, request)
+        if earlier is None:
             self.append(Answered(digest_of(payload)), analyst, request, answer=payload)
-        return payload if given is None else given
+        return payload if earlier is None else earlier
 
     def refuse(self, error: PinqError, analyst: str, request: str, query: LoggedQuery) -> None:
         """Adds a refusal, unless the analyst's grant has no room for it."""
@@ -474,8 +476,10 @@ class Log:
     def _intact(self, seq: int, logged: str, payload: str | None) -> str:
         """Returns the text of an answer; ``LedgerError`` where another one was logged."""
         if payload is None or digest_of(str(payload)) != logged:  # a damaged file can make bytes of it
-            what = f"the answer of event {seq} is not the one that was logged"
-            raise LedgerError(f"The ledger {self.database.address} is damaged: {what}.")
+            raise LedgerError(
+                f"The ledger {self.database.address} is damaged: the answer of event {seq} is not the one that was "
+                "logged."
+            )
         return payload
 
     def event(self, row: EventRow) -> Event:
@@ -512,7 +516,7 @@ class Log:
         if self.seq:  # the last event that this process knows must still be there
             last = next(rows, None)
             if last is None or (last.seq, last.hash) != (self.seq, self.last):
-                raise LedgerError(self._cut(self.seq))
+                raise LedgerError(self._cut_text(self.seq))
         for row in rows:
             self._apply(self._verified(row, self.seq + 1, self.last))
 
@@ -520,7 +524,7 @@ class Log:
         """Raises ``LedgerError`` unless an event has the digest of its snapshot, and the snapshot is the state."""
         logged = event.record == Snapshot(digest_of(str(payload)))
         if logged and load(payload) is None:
-            return  # of another version: no process of this version opens the ledger by it
+            return  # of another version: this version does not open the ledger by it
         if not logged or dump(self.state, self.first) != payload:
             raise self.database.damaged(f"the snapshot of event {event.seq} is not the state that its events give")
 
@@ -539,7 +543,7 @@ class Log:
             )
         return self.event(row)
 
-    def _cut(self, seq: int) -> str:
+    def _cut_text(self, seq: int) -> str:
         return (
             f"The ledger {self.database.address} was cut or rolled back: event {seq}, which was committed, is not in "
             "it. The dataset stays closed; restore a backup (`pinq restore`, which names each budget that comes back)."
@@ -572,7 +576,7 @@ class Log:
                 f"names event {named[0]}. The newest events of a ledger in use are in the file beside it that ends in "
                 "-wal. Copy it with `pinq backup`."
             )
-        raise LedgerError(f"{self._cut(named[0])} The head {head.file} names it.")
+        raise LedgerError(f"{self._cut_text(named[0])} The head {head.file} names it.")
 
     def keep_head(self, folder: Path) -> None:
         """Keeps another head of this log, in a folder apart from the log."""
@@ -613,7 +617,7 @@ class Head:
     def write(self, seq: int, chained: str) -> None:
         """Names the last event, after its commit: the head may lag, but never runs ahead."""
         if self._open is None:
-            for folder in reversed(self.file.parents):  # a new one is its owner's alone: heads are named after ledgers
+            for folder in reversed(self.file.parents):  # a new folder is readable by its owner alone
                 folder.mkdir(exist_ok=True, mode=0o700)
             self._open = os.open(self.file, os.O_CREAT | os.O_WRONLY, 0o600)
         # Every line is of one length, so each covers the whole of the one before.
@@ -625,10 +629,8 @@ class Head:
         A damaged line stands for event 0, which no log has.
         """
         text = self.file.read_bytes() if self.file.exists() else b""
-        if not text:  # there is none, or a process was killed between making it and writing its first line
+        if not text:  # no file, or a process was killed before it wrote the first line
             return None
-        # A line cut short by a crash of the machine names no event, and that is not the same as no
-        # file.
         try:
             number, chained = text.decode().split()
             return int(number), chained

@@ -28,7 +28,7 @@ STATEMENT_SECONDS = 300  # the first replay of millions of events stays below
 IDLE_SECONDS = 300
 LOOK_SECONDS = 0.25
 WRITERS_LOCK = 7162390  # one writer at a time
-# Two statements, so that a writer reads what the writer before it committed: each looks anew.
+# Two statements, because each sees the newest commits: a writer reads those of the writer before it.
 BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({WRITERS_LOCK}); "
 _URL = re.compile(
     r"postgresql\+psycopg://(?:(?P<user>[^:/@]*)(?::(?P<password>[^@]*))?@)?"
@@ -80,7 +80,7 @@ class PostgreSQL(Database):
             )
         except (UnicodeError, ValueError) as error:
             raise LedgerError(f"The ledger {self.address} cannot be opened: {error}.") from None
-        # By one thread for each connection: one for each statement would cost as much as the statement.
+        # One thread watches each connection; a thread for each statement would double the statement's cost.
         opened, self._late = socket.socket(fileno=os.dup(self._driver.pgconn.socket)), [math.inf]
         threading.Thread(target=_watch, args=(self._driver, opened, self._late), daemon=True).start()
         self.hold(self._driver)
@@ -90,14 +90,14 @@ class PostgreSQL(Database):
                 "The PostgreSQL server of the ledger runs with fsync=off: a crash would lose answers that were given. "
                 "Set fsync=on."
             )
-        # Set even where it is on, for else a reload of the server's settings would turn it off meanwhile.
+        # Set even where it is on: a reload of the server's settings could turn it off.
         self._run(f"SET synchronous_commit = {commits if commits == 'remote_apply' else 'on'}")
 
     def settle(self, *, whole_log: bool = False) -> None:
         self._patience = BUSY_SECONDS + CONNECT_SECONDS
 
     def begin(self, write: bool, after: int | None) -> Iterator[Row]:
-        # A reader that wants no events asks for something, to find out whether its connection is there.
+        # A reader without events sends a statement too, which shows whether its connection works.
         statements = (BEGIN if write else "") + ("SELECT 1" if after is None else SINCE.format(after))
         self._events, self._answers = [], []
         late = time.monotonic() + self._patience
@@ -128,7 +128,9 @@ class PostgreSQL(Database):
             self._hand_over()
 
     def probe(self) -> None:
-        self.run("DELETE FROM answers WHERE seq < 0")  # there is none, and a server that is read-only refuses it
+        self.run(
+            "DELETE FROM answers WHERE seq < 0"
+        )  # no such row exists, and a read-only server refuses the statement
 
     def commit(self) -> None:
         self._hand_over(end="COMMIT")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A snapshot: the state after some event as text, so that a ledger opens without a replay of its log.
 
-The digest of a snapshot is an event of the log, so another snapshot needs another chain. A snapshot has
-all that a price, a refusal or a report needs. It does not have the numbers of charges and answers by
-request: these are looked up in the tables when a request is asked again, and each event that is
-found is verified. A whole replay makes the same text.
+The digest of a snapshot is an event of the log, so another snapshot needs another chain. A snapshot
+serves every price, refusal and report. It lacks the numbers of charges and answers by request: the
+tables have them for a repeated request, and each event that is found there is verified. A whole replay
+makes the same text.
 
 Privacy:
     A state from a snapshot is the state of a replay: ``dump`` writes each field that a price reads,

@@ -55,7 +55,7 @@ class Account:
     Attributes:
         together: The spending of all analysts, and the cap over them.
         granted: Whether there is, or was, a grant. The next fields are of the last one.
-        limit: The most that may be spent.
+        limit: The largest epsilon that may be spent.
         expires: The time from which nothing is answered; None for never.
         terms: The terms in addition to its budget.
         token: SHA-256 of the bearer token, in hexadecimal; empty where none was issued.
@@ -132,14 +132,14 @@ class Account:
 
     def require_pace(self) -> None:
         """Raises ``TooManyRequests`` while the last minute is full."""
-        most = self.terms.queries_per_minute
-        if most is None or len(self.recent) < most:  # only charges of the last minute count
+        limit = self.terms.queries_per_minute
+        if limit is None or len(self.recent) < limit:
             return
         # Two a minute, the last two at 10:00:00 and 10:00:50: at 10:00:55 there are 5 s to wait.
-        wait = (self.recent[-most] + MINUTE - now()).total_seconds()
+        wait = (self.recent[-limit] + MINUTE - now()).total_seconds()
         if 0 < wait <= MINUTE.total_seconds():  # more: the clock went back, which locks nobody out
             raise TooManyRequests(
-                f"this grant allows {most} queries a minute, and the last minute had as many. Try again in "
+                f"this grant allows {limit} queries a minute, and the last minute had as many. Try again in "
                 f"{max(1, round(wait))} s.",
                 wait,
             )
@@ -256,9 +256,9 @@ class LedgerState:
         accounts: The accounts of all analysts in the log, by name.
         queries: The id of an analyst's last charge for a query of a version of the rows, since the last snapshot.
         rows: The last version of the rows of each place, as it is known now, by the place (``Begun.place``).
-        begun: The time at which each version of the rows began, by its number; of the first, at which it was noted.
-        places: The place of each version, but for those of a table without a name.
-        follows: The last closing of the ledger, which the budgets of today follow; None for none.
+        begun: The time at which each version of the rows began, by its number; for the first, the time of its event.
+        places: The place of each version, without those of a table without a name.
+        follows: The last closing of the ledger, before today's budgets; None for none.
         analyst_of_token: The analyst of each token, also of a revoked grant, by the token's digest.
     """
 
@@ -283,7 +283,7 @@ class LedgerState:
     def grant_of_token(self, token: str) -> Account | None:
         """The valid grant to which the token with a digest belongs.
 
-        It looks into a table: its time depends on no grant, and digests of guesses are random.
+        The time of the look-up depends on no grant, and digests of guesses are random.
         """
         grant = self.grant_of(self.analyst_of_token.get(token, ""))
         return grant if grant is not None and grant.valid else None
@@ -326,9 +326,8 @@ class LedgerState:
         """
         # Granted 1, .6 of it spent, .3 left under the cap: a query of .2 would leave .2 of the
         # grant and .1 under the cap, so .1.
-        own, together = grant.costs.price(demand, epsilon, version, self.places), self.together
-        under_cap = together.cap - together.spent - own
-        return own, min(grant.limit - grant.spent - own, under_cap)
+        cost, together = grant.costs.price(demand, epsilon, version, self.places), self.together
+        return cost, min(grant.limit - grant.spent, together.cap - together.spent) - cost
 
     @property
     def last(self) -> int:
@@ -376,21 +375,21 @@ class LedgerState:
 
     def require_budget(self, grant: Account, demand: Demand, epsilon: Epsilon, version: int = 1) -> None:
         """Raises ``BudgetExceeded`` where a request would cost more than the grant or the cap leaves."""
-        own, together = grant.costs.price(demand, epsilon, version, self.places), self.together
+        cost, together = grant.costs.price(demand, epsilon, version, self.places), self.together
         limits = ("analyst", grant.spent, grant.limit), ("cap", together.spent, together.cap)
         # Past a limit (the cap was lowered, or counted less in earlier versions) a request that costs
         # nothing more is refused too. Example: two analysts counted one half of the table each. The
-        # other half costs either of them nothing, but all answers together more. The smaller of the two
-        # rests is the true one: to ask for what the larger leaves would be refused again.
+        # other half costs either of them nothing, but all answers together cost more. The error names
+        # the smaller of the two rests, because a request for the larger one would be refused again.
         scope, spent, limit = min(limits, key=lambda each: each[2] - each[1])
-        if own > limit - spent:
+        if cost > limit - spent:
             left = max(ZERO, limit - spent)
             under_cap = f"under the cap over all analysts, which counts {COUNTED}"
-            whose = under_cap if scope == "cap" else f"for {grant.analyst!r}"
+            account = under_cap if scope == "cap" else f"for {grant.analyst!r}"
             raise BudgetExceeded(
-                f"This would cost epsilon {own}; {left} of {limit} remains {whose}. "
+                f"This would cost epsilon {cost}; {left} of {limit} remains {account}. "
                 "Ask for less, or ask the data provider to extend the grant." + self.replaced(grant.analyst, version),
-                asked=own.exact,
+                asked=cost.exact,
                 remaining=left.exact,
                 scope=scope,
             )
@@ -400,9 +399,8 @@ class LedgerState:
 
         Raises ``LedgerError``, with the ledger's name, if the meaning of epsilon would change.
         """
-        means = meaning(policy.schema)
-        before = self.policy
-        units = [{} if own is None else _units(own.schema) for own in (before, policy)]
+        means, before = meaning(policy.schema), self.policy
+        units = [{} if declared is None else _units(declared.schema) for declared in (before, policy)]
         moved = any(units[0][name] != units[1][name] for name in units[0].keys() & units[1].keys())
         if before is not None and self.grants and (moved or meaning(before.schema) != means):
             raise LedgerError(
@@ -430,7 +428,9 @@ class LedgerState:
             case Created():
                 self.dataset, self.salt = record.dataset, bytes.fromhex(record.salt)
             case PolicyDeclared():
-                before, after = ({} if own is None else _columns(own.schema) for own in (self.policy, record))
+                before, after = (
+                    {} if declared is None else _columns(declared.schema) for declared in (self.policy, record)
+                )
                 self.since |= {name: event.seq for name in after if after[name] != before.get(name)}
                 self.policy, self.together.cap = record, record.cap
             case Charged():
@@ -471,7 +471,7 @@ def _columns(schema: Body) -> Body:
     """The columns of a logged schema; those of tables with the table's name before them."""
     tables = schema.get("tables", {}).items()
     return schema.get("columns", {}) | {
-        f"{name}.{own}": body for name, t in tables for own, body in t["columns"].items()
+        f"{name}.{column}": body for name, t in tables for column, body in t["columns"].items()
     }
 
 

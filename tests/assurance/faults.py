@@ -67,8 +67,8 @@ FAULTS = (
     Fault(
         "noise of half the scale",
         "pinq/curator/mechanisms.py",
-        "wanted = Fraction(sensitivity) / epsilon",
-        "wanted = Fraction(sensitivity) / (2 * epsilon)",
+        "exact = Fraction(sensitivity) / epsilon",
+        "exact = Fraction(sensitivity) / (2 * epsilon)",
         (MECHANISMS, LAWS),
     ),
     Fault(
@@ -81,14 +81,14 @@ FAULTS = (
     Fault(
         "noise 15 % too small",
         "pinq/curator/mechanisms.py",
-        "wanted = Fraction(sensitivity) / epsilon",
-        "wanted = Fraction(85, 100) * sensitivity / epsilon",
+        "exact = Fraction(sensitivity) / epsilon",
+        "exact = Fraction(85, 100) * sensitivity / epsilon",
         (MECHANISMS, LAWS),
     ),
     Fault(
         "scales rounded to the nearest float, not up",
         "pinq/curator/mechanisms.py",
-        "return scale if Fraction(scale) >= wanted else math.nextafter(scale, math.inf)",
+        "return scale if Fraction(scale) >= exact else math.nextafter(scale, math.inf)",
         "return scale",
         (LAWS,),
     ),
@@ -263,8 +263,8 @@ FAULTS = (
     Fault(
         "several choices for a part cost as much as one",
         "pinq/curator/candidates/selection.py",
-        "for own in lists], epsilon / self.choices)",
-        "for own in lists], epsilon)",
+        "for offer in lists], epsilon / self.choices)",
+        "for offer in lists], epsilon)",
         (SELECTIONS,),
     ),
     Fault(
@@ -298,8 +298,8 @@ FAULTS = (
     Fault(
         "a budget may be passed by one nano-epsilon",
         "pinq/ledger/state.py",
-        "if own > limit - spent:",
-        "if own.nano > (limit - spent).nano + 1:",
+        "if cost > limit - spent:",
+        "if cost.nano > (limit - spent).nano + 1:",
         (COMPOSITION, LEDGER),
     ),
     Fault(
@@ -319,7 +319,7 @@ FAULTS = (
     Fault(
         "an answer that another process stored first is drawn again",
         "pinq/ledger/log.py",
-        "return payload if given is None else given",
+        "return payload if earlier is None else earlier",
         "return payload",
         (LEDGER, "tests/integration/test_ledger_together.py", CURATOR),
     ),
@@ -550,8 +550,8 @@ FAULTS = (
     Fault(
         "each of several choices for a part gets the whole epsilon",
         "pinq/curator/candidates/selection.py",
-        "[own[slot] for own in lists], epsilon / self.choices) for slot",
-        "[own[slot] for own in lists], epsilon) for slot",
+        "[offer[slot] for offer in lists], epsilon / self.choices) for slot",
+        "[offer[slot] for offer in lists], epsilon) for slot",
         (SELECTIONS,),
     ),
     Fault(
@@ -831,8 +831,8 @@ FAULTS = (
     Fault(
         "an attempt beyond the budget is refused and not logged",
         "pinq/ledger/ledger.py",
-        "                log.refuse(error, analyst, request, query)\n            return error\n\n        # What the budget",
-        "                pass\n            return error\n\n        # What the budget",
+        "                if logs:\n                    log.refuse(error, analyst, request, query)\n",
+        "",
         (ATTEMPTS,),
     ),
     Fault(

@@ -50,11 +50,11 @@ from pinq.language.specs import (
 from pinq.public.schema import Schema
 
 DENSE_COLUMN = 2048  # cells of a part, of two classes at least; of more, nearly all are empty on deep levels
-STRETCH = 2**10  # occupied codes of a part that are first looked at as one
-CELLS_AT_ONCE = 2**15  # numbers at occupied codes that are looked at together
+STRETCH = 2**10  # occupied codes of a part that are first read as one
+CELLS_AT_ONCE = 2**15  # numbers at occupied codes that are read together
 Piece = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Parts by number, codes in each, both in order, and their table, shape (measure, codes)."""
-NUMBERS_AT_ONCE = 2**16  # numbers of several parts that a scorer looks at together
+NUMBERS_AT_ONCE = 2**16  # numbers of several parts that a scorer reads together
 C = TypeVar("C", bound=Candidate)
 
 FEW_SPLITS = 8  # of one column in a request: each gets a table of its own, more share a table of the column's codes
@@ -69,7 +69,7 @@ class Runs(NamedTuple):
         first: The number of each run's first member, shape (runs,); those after it are numbered on.
         size: Members in all.
         name: The spec of a member, by its number.
-        all_runs: All runs, where some that are far behind the best may stand here as one; None where they cannot.
+        all_runs: A function that returns all runs, if some far behind the best are one run here; else None.
     """
 
     scores: np.ndarray
@@ -85,9 +85,9 @@ class Frame:
 
     Args:
         schema: The public columns.
-        score: The score by which they are judged.
-        candidates: All of them.
-        listed: The number of candidates of a part, at most.
+        score: The score of the candidates.
+        candidates: All candidates.
+        list_length: The largest number of candidates of a part.
 
     Attributes:
         tables: The tables that the engine counts, in the order of their requests.
@@ -102,8 +102,8 @@ class Frame:
         self.tables, candidates = list[TableRequest](), list(candidates)
         self.groupings = sum(isinstance(candidate, AnyGrouping) for candidate in candidates)
         self._by_codes: dict[str, int] = {}
-        # Where a column is split in many ways, one table of its codes serves them all: a level of a
-        # forest has hundreds.
+        # Many splits of one column share one table of its codes: a level of a forest has hundreds of
+        # splits.
         splits = (candidate.as_spec for candidate in candidates)
         count = Counter(column for split in splits if split and len(split.factors) == 1 for column in split.columns())
         self.crowded = {column for column, splits_of_it in count.items() if splits_of_it > FEW_SPLITS}
@@ -136,7 +136,7 @@ class Frame:
     def add_codes(self, name: str) -> int:
         """Asks for a table over the codes of a column, once; returns its position.
 
-        That of a fine grid, or of fewer codes and many classes, is sparse.
+        The table of a fine grid, or of many classes, is sparse.
         """
         if name not in self._by_codes:
             column = self.schema.column(name)
@@ -146,8 +146,8 @@ class Frame:
         return self._by_codes[name]
 
     def stretches(self, rows: np.ndarray, numbers: int | np.ndarray) -> Iterator[np.ndarray]:
-        """Cuts rows into stretches that are scored together, by how many numbers each looks at."""
-        # Rows that look at 5, 4, 3 and 9 numbers reach to 5, 9, 12 and 21: with room for 10 the first two are one
+        """Cuts rows into stretches that are scored together, by the numbers that each row reads."""
+        # Rows of 5, 4, 3 and 9 numbers reach to 5, 9, 12 and 21: with room for 10 the first two are one
         # stretch, for they end below 10, the third is one, below 20, and so is the last.
         ends = np.cumsum(np.broadcast_to(numbers, len(rows)))
         begins = np.flatnonzero(np.diff(ends // self._room, prepend=-1)).tolist()
@@ -155,21 +155,21 @@ class Frame:
 
     @property
     def measures(self) -> int:
-        """The numbers of a code of a column: of classes, of a vector, or rows, their sum and that of squares."""
+        """The number of numbers of a code: classes, entries of a vector, or rows, their sum and sum of squares."""
         return 3 if self.score.measure == "moments" else self.width if self.measure is None else self.measure.width
 
     def shares(self, contents: Table, codes: int, rows: np.ndarray) -> Iterator[np.ndarray]:
-        """Parts whose codes are looked at together: a processor keeps their numbers at hand, unless one has more."""
+        """Stretches of parts whose numbers fit into a processor's cache, unless one part has more."""
         if isinstance(contents, np.ndarray):
             return self.stretches(rows, codes * self.measures)
         starts, ends = np.searchsorted(cast(Sparse, contents).places, codes * self.width * np.stack([rows, rows + 1]))
         return self.stretches(rows, ends - starts)
 
     def cells(self, contents: Table, codes: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The cells of a column in some parts, in order: their numbers, and what they have, shape (cells, numbers).
+        """The cells of a column in some parts, in order: their positions and contents, shape (cells, numbers).
 
-        Those of a dense table are the first cells of its codes, each with what all classes have; else the occupied
-        ones.
+        A dense table has the first cell of each code, with the numbers of all classes. A sparse table has the
+        occupied cells.
         """
         if isinstance(contents, np.ndarray):
             return self.width * np.arange(len(rows) * codes), contents[rows].reshape(-1, self.measures)
@@ -187,8 +187,9 @@ class Frame:
 
         Returns:
             The place of the code of each cell, ``codes`` for each part before its own; its class, shape (cells,);
-            and what it has, shape (numbers, cells). Of a dense table a cell is a code with all of its numbers, and
-            its class is 0. Else cells are those occupied, and an empty one at the first code of each part.
+            and its numbers, shape (numbers, cells). Of a dense table a cell is a code with all of its numbers, and
+            its class is 0. Of a sparse table there are the occupied cells, and an empty one at the first code of
+            each part.
         """
         cells, values = self.cells(contents, codes, rows)
         if not isinstance(contents, np.ndarray):
@@ -203,20 +204,20 @@ class Frame:
         return place, cells - self.width * place, values.T
 
     def pieces(self, piece: Piece, codes: int) -> Iterator[Piece]:
-        """The codes of a column in some parts, some at a time, which a processor keeps at hand."""
+        """The codes of a column in some parts, some at a time, which fit into a processor's cache."""
         place, of_class, values = piece
-        for own in together(place, self.measures):
-            cells, table = place[own], values[:, own]
+        for cut in together(place, self.measures):
+            cells, table = place[cut], values[:, cut]
             if len(values) < self.measures:
                 # Cells of the classes 0 and 1 of code 3, and of class 1 of code 7: their columns are 0, 0 and 1.
                 new = np.diff(cells, prepend=-1) > 0
                 by_class = np.zeros((self.width, len(values), np.count_nonzero(new)), dtype=np.int64)
-                by_class[of_class[own], :, np.cumsum(new) - 1] = table.T
+                by_class[of_class[cut], :, np.cumsum(new) - 1] = table.T
                 cells, table = cells[new], by_class.reshape(self.measures, -1)
             yield cells // codes, cells % codes, table
 
     def scores(self, table: np.ndarray, score: Score | None = None) -> np.ndarray:
-        """The scores of tables (..., cells, measure), int64; by a candidate's own score, if it has one."""
+        """The scores of tables (..., cells, measure), int64; by a candidate's own score, if one is given."""
         return np.asarray((score or self.score).of(table, self.schema)).astype(np.int64, copy=False)
 
 
@@ -226,16 +227,16 @@ class Scorer(ABC, Generic[C]):
     It is made before the charge from public facts, and asked for scores after it.
 
     Args:
-        candidate: The candidate that is scored.
+        candidate: The candidate.
         frame: The values that all candidates share.
 
     Attributes:
         is_family: Whether it stands for several specs.
-        part_cells: Cells that take as long as what scoring it does once for each part.
-        table: The position in ``frame.tables`` of what it needs.
-        members: Its members, at most, for one part; those of equal score beside each other count as
+        part_cells: Cells that take as long as the fixed work of scoring it for a part.
+        table: The position of its table in ``frame.tables``.
+        members: The largest number of its members for one part; neighbours of equal score count as
             one.
-        member_cells: Cells, about, that scoring a member and choosing it look at.
+        member_cells: Approximate number of cells that are read to score and choose a member.
         spec_bytes: The longest text of a member's spec: the length of the candidate's own text.
         options: The number of candidates that it counts as in a preview of the choice's error.
         scratch: Cells of the largest array that scoring makes for a part beside its tables.
@@ -265,11 +266,11 @@ class Scorer(ABC, Generic[C]):
         self.spec_bytes = 128 + 12 * len(candidate.identity)
 
     def cells(self, parts: int) -> int:
-        """Cells, about, that scoring it and choosing a member look at, for so many disjoint parts."""
+        """Approximate number of cells that are read to score it and choose a member, for disjoint parts."""
         return parts * self.members * self.member_cells
 
     def group_of(self, position: int) -> Hashable:
-        """Scorers at places of lists for which this is equal are asked together."""
+        """The key of scorers that score together, by their position in a list."""
         return self
 
     @abstractmethod
@@ -279,14 +280,14 @@ class Scorer(ABC, Generic[C]):
         """Scores the members exactly.
 
         Args:
-            counted: Parts and what the engine counted of them.
+            counted: Parts and their exact tables.
             rows: The numbers of the parts that are scored, in order.
             scorers: One scorer for each row. All have the same form; the first computes all scores.
             reach: The distance from the best at which runs may be merged; a cut far from the optimum has a
                 low score.
 
         Returns:
-            One for each of ``rows``; scores of large families are there for some rows at a time.
+            Runs for each of ``rows``; scores of large families are computed for some rows at a time.
         """
 
 
@@ -314,13 +315,13 @@ class SplitScorer(Scorer[Spec]):
         self.table = frame.add_codes(str(self._column)) if self._shares else frame.add(self.partition.axes)
         # Its cells, or the codes of its column where it shares their table.
         codes = frame.schema.column(self._column).codes if self._shares else 0
-        own = self.partition.size * frame.width
-        self.member_cells = own // (5 if frame.score.quick else 1) + min(codes, frame.schema.max_rows)
+        cells = self.partition.size * frame.width
+        self.member_cells = cells // (5 if frame.score.quick else 1) + min(codes, frame.schema.max_rows)
 
     def group_of(self, position: int) -> Hashable:
-        """Splits of a column whose table many share are scored together if they are of one form.
+        """Splits of a crowded column are scored together if they have one form.
 
-        Those at one place of lists are: so no part is looked at twice at once.
+        They have one position in their lists, so no part is scored twice at once.
         """
         if not self._shares:
             return self
@@ -332,7 +333,7 @@ class SplitScorer(Scorer[Spec]):
         """One run of one member."""
         single = np.ones(1, dtype=np.int64)
         scores = self._scored(counted, rows, scorers).reshape(-1, 1)
-        return (Runs(own, single, single, 1, scorer.member) for own, scorer in zip(scores, scorers, strict=True))
+        return (Runs(score, single, single, 1, scorer.member) for score, scorer in zip(scores, scorers, strict=True))
 
     def _scored(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self]) -> np.ndarray:
         if self._shares:
@@ -355,16 +356,16 @@ class SplitScorer(Scorer[Spec]):
         if not self._shares:
             return counted.array(self.table)[rows].reshape(len(rows), size, self.frame.measures)
         number = {scorer: number for number, scorer in enumerate(dict.fromkeys(scorers))}
-        axes, which = [scorer.partition.axes[0] for scorer in number], np.array([number[own] for own in scorers])
+        axes, which = [scorer.partition.axes[0] for scorer in number], np.array([number[scorer] for scorer in scorers])
         codes, nowhere = self.frame.schema.column(self._column).codes, len(rows) * size
         sums, parts = np.zeros((self.frame.measures, nowhere + 1), dtype=np.int64), side_by_side(axes, codes)
         cells, values = self.frame.cells(counted.tables[self.table], codes, rows)
-        for own in together(cells, 1):
-            place, of_class = cells[own] // self.frame.width, cells[own] % self.frame.width
+        for cut in together(cells, 1):
+            place, of_class = cells[cut] // self.frame.width, cells[cut] % self.frame.width
             row = place // codes
             part = parts(which[row], place - codes * row)
             place = np.where(part < 0, nowhere, row * size + part) + (nowhere + 1) * of_class
-            for total, more in zip(sums.reshape(values.shape[1], -1), values[own].T, strict=True):
+            for total, more in zip(sums.reshape(values.shape[1], -1), values[cut].T, strict=True):
                 np.add.at(total, place, more)
         return sums[:, :-1].reshape(-1, len(rows), size).transpose(1, 2, 0)
 
@@ -388,14 +389,14 @@ def side_by_side(axes: Sequence[Axis], size: int) -> Callable[[np.ndarray, np.nd
     return lambda which, codes: edges.ravel().searchsorted(size * which + codes, "right") - edges.shape[1] * which
 
 
-MOST_FLIPPED = 256  # of more, many score alike: the exponential mechanism falls short by at most two rows more
+MOST_FLIPPED = 256  # members; of more, many score alike, and the exponential mechanism loses two rows at most
 
 
 class AnyCutScorer(Scorer[AnyCut]):
-    """Scores all cuts at once, by sums of what is below each.
+    """Scores all cuts at once, by the sums below each cut.
 
-    On a fine grid a score of sums over classes is known from what each occupied cell changes in these sums. They are
-    whole numbers as they are, so the score is the same.
+    On a fine grid a score of sums over classes follows from the change of these sums at each occupied cell. They
+    are whole numbers, so the score is the same.
     """
 
     most_flipped = MOST_FLIPPED
@@ -405,16 +406,16 @@ class AnyCutScorer(Scorer[AnyCut]):
         self._column = frame.schema.numeric(candidate.column)
         self.table = frame.add_codes(candidate.column)
         self._is_fine = frame.tables[self.table].form != "dense"  # only occupied codes are looked at
-        most = frame.schema.max_rows + 1 if self._is_fine else self._column.codes
-        self.members, self.member_cells = min(self._column.codes, most), 4 * frame.width
+        gaps = frame.schema.max_rows + 1 if self._is_fine else self._column.codes
+        self.members, self.member_cells = min(self._column.codes, gaps), 4 * frame.width
         self._sums = self.score if self._is_fine and isinstance(self.score, SumScore) else None
         # A cut that many parts choose is named once.
         self._name = cache(lambda threshold: Cuts(candidate.column, (self._column.cut_before(threshold),)))
 
     def cells(self, parts: int) -> int:
-        """Of a fine grid: disjoint parts have no more rows together than the table, each between two cuts."""
-        most = 2 * (parts + self.frame.schema.max_rows) * self.member_cells
-        return min(super().cells(parts), most) if self._is_fine else super().cells(parts)
+        """On a fine grid: disjoint parts together have no more rows than the table, each row between two cuts."""
+        bound = 2 * (parts + self.frame.schema.max_rows) * self.member_cells
+        return min(super().cells(parts), bound) if self._is_fine else super().cells(parts)
 
     def runs(
         self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = (), reach: float = math.inf
@@ -425,7 +426,7 @@ class AnyCutScorer(Scorer[AnyCut]):
             one = self._is_fine and isinstance(self.score, Balance) and len(some) == 1
             near = self._near(cast(Sparse, contents), int(some[0]), reach) if one else contents
             scored = self._by_code(near, some) if self._sums is None else self._by_cell(near, some, self._sums)
-            half, code, scores = (np.concatenate(own) for own in zip(*scored, strict=True))
+            half, code, scores = (np.concatenate(columns) for columns in zip(*scored, strict=True))
             if self._column.nullable:
                 cuts = half % 2 == 0
                 half, code, scores = half[cuts] // 2, code[cuts], scores[cuts]
@@ -448,19 +449,19 @@ class AnyCutScorer(Scorer[AnyCut]):
                 )
 
     def _near(self, contents: Sparse, row: int, reach: float) -> Sparse:
-        """The codes of a part about its best cut by ``Balance``, and all others before and behind as one code each.
+        """The codes of a part near its best cut by ``Balance``; the codes before and after them are one code each.
 
         Scores fall to both sides of the best one. A cut far from the best one has a low score.
         """
-        own = slice(*contents.places.searchsorted(self._column.codes * row + np.array([0, self._column.cells])))
-        places, rows = contents.places[own], contents.values[own]
+        codes = slice(*contents.places.searchsorted(self._column.codes * row + np.array([0, self._column.cells])))
+        places, rows = contents.places[codes], contents.values[codes]
         below = np.append(0, np.add.reduceat(rows, np.arange(0, len(rows), STRETCH)).cumsum())
         scores = self.frame.scores(np.stack([below, below[-1] - below], axis=1)[..., None])
-        # Of 5,000 codes the cuts after 0, 1024, ... and 5,000 are looked at. Where those after 2048 and 3072 alone
-        # score within reach, codes 1024 to 4096 stand for themselves. At the ends of its interval a part has no cut.
+        # Of 5,000 codes the cuts after 0, 1024, ... and 5,000 are scored. If those after 2048 and 3072 alone are
+        # within reach, codes 1024 to 4096 stay apart. At the ends of its interval a part has no cut.
         near = STRETCH * np.flatnonzero(scores >= scores[1:-1].max(initial=np.iinfo(np.int64).min) - reach)
-        kept = np.r_[: min(1, len(rows)), max(1, near[0] - STRETCH) : min(len(rows), near[-1] + STRETCH + 1)]
-        return Sparse(places[kept], np.add.reduceat(rows, kept))
+        starts = np.r_[: min(1, len(rows)), max(1, near[0] - STRETCH) : min(len(rows), near[-1] + STRETCH + 1)]
+        return Sparse(places[starts], np.add.reduceat(rows, starts))
 
     def _half(self, part: np.ndarray, cell: np.ndarray) -> np.ndarray:
         """The number of a code's half of its part: rows with a value, and in a nullable column those without."""
@@ -472,16 +473,16 @@ class AnyCutScorer(Scorer[AnyCut]):
         total = np.zeros((self.frame.measures, (1 + self._column.nullable) * parts), dtype=np.int64)
         place, of_class, values = piece
         key = of_class * total.shape[1] + self._half(place // self._column.codes, place)
-        for own, more in zip(total.reshape(len(values), -1), values, strict=True):
-            np.add.at(own, key, more)
+        for line, more in zip(total.reshape(len(values), -1), values, strict=True):
+            np.add.at(line, key, more)
         return total
 
     def _by_code(self, contents: Table, rows: np.ndarray) -> Iterator[Piece]:
         """Scores the cuts after listed codes by the tables of their sides; yields the half and code of each, too."""
-        listed = self.frame.listed(contents, self._column.codes, rows)
-        total = self._totals(listed, len(rows))
+        piece = self.frame.listed(contents, self._column.codes, rows)
+        total = self._totals(piece, len(rows))
         above = total - total.cumsum(axis=1)
-        for part, code, table in self.frame.pieces(listed, self._column.codes):
+        for part, code, table in self.frame.pieces(piece, self._column.codes):
             # 4 rows at code 3 and 6 at code 7: below the cuts after them are 4 and 10.
             half = self._half(part, self._column.codes * part + code)
             left = table.cumsum(axis=1) + above.take(half, axis=1)
@@ -492,11 +493,11 @@ class AnyCutScorer(Scorer[AnyCut]):
             yield half, code, self.frame.scores(np.stack(sides).transpose(2, 0, 1))
 
     def _by_cell(self, contents: Table, rows: np.ndarray, score: SumScore) -> Iterator[Piece]:
-        """The same by what each occupied cell changes in the sums over classes."""
+        """The same by the change of the sums over classes at each occupied cell."""
         schema, codes, classes = self.frame.schema, self._column.codes, self.frame.width
-        listed = self.frame.listed(contents, codes, rows)
-        place, of_class, (counts,) = listed
-        half, total = self._half(place // codes, place), self._totals(listed, len(rows)).ravel()
+        piece = self.frame.listed(contents, codes, rows)
+        place, of_class, (counts,) = piece
+        half, total = self._half(place // codes, place), self._totals(piece, len(rows)).ravel()
         halves = len(total) // classes
         key = of_class * halves + half
         # In order of classes, halves and codes: up to a cell its class has in its half what all cells so far have,
@@ -506,22 +507,22 @@ class AnyCutScorer(Scorer[AnyCut]):
         up_to += (total - total.cumsum())[key]
         every = score.summands(total, schema).reshape(-1, classes, halves).sum(axis=1)
         above = np.stack([every - every.cumsum(axis=1), every.cumsum(axis=1)], axis=1)
-        for own in together(place, 2 * len(every)):
+        for cells in together(place, 2 * len(every)):
             # A cell of 2 rows below which its class has 3 of 9: 3² becomes 5² on one side, and 6² becomes 4².
-            sides = np.stack([up_to[own], total[key[own]] - up_to[own]])
-            moved = np.stack([counts[own], -counts[own]])
+            sides = np.stack([up_to[cells], total[key[cells]] - up_to[cells]])
+            moved = np.stack([counts[cells], -counts[cells]])
             sums = (score.summands(sides, schema) - score.summands(sides - moved, schema)).cumsum(axis=-1)
-            last = np.append(run_starts(place[own])[1:], own.stop - own.start) - 1
-            cuts = half[own][last]
+            last = np.append(run_starts(place[cells])[1:], cells.stop - cells.start) - 1
+            cuts = half[cells][last]
             scored = sums.take(last, axis=-1) + above.take(cuts, axis=-1)
             above += sums[..., -1:]
             if self._column.nullable:
                 scored = np.concatenate([scored, every[:, None].take(cuts | 1, axis=-1)], axis=1)
-            yield cuts, place[own][last] % codes, score.of_sums(scored, schema).sum(axis=0)
+            yield cuts, place[cells][last] % codes, score.of_sums(scored, schema).sum(axis=0)
 
 
 class AnyGroupingScorer(Scorer[AnyGrouping]):
-    """Scores all bipartitions at once, by the sums of what their values have."""
+    """Scores all bipartitions at once, by the sums over their values."""
 
     most_flipped, part_cells = MOST_FLIPPED, GROUPING
 
@@ -536,14 +537,14 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         self.spec_bytes += sum(16 + 12 * len(str(label)) for label in self._column.labels)  # a member names them all
 
     def cells(self, parts: int) -> int:
-        """Bipartitions of few values are listed; of more they are drawn, and kept where there are few such lists."""
-        # Of 16 values, drawn for each number of values that a part has left: 16 lists of a candidate, so those of
-        # 16 candidates are kept. Of more, each stretch of parts may draw its own again.
+        """Bipartitions of few values are listed; of more values they are drawn, and a few such lists are cached."""
+        # Of 16 values there is a list for each number of values that a part has left: 16 lists of a candidate, so
+        # the lists of 16 candidates are cached. With more, each stretch of parts may draw its own again.
         values = self._column.codes
         lists = min(parts, values)
         drawn = lists if self.frame.groupings * lists <= KEPT_GROUPINGS and values <= KEPT_VALUES else parts
-        listed = 2 ** (values - 1) <= MAX_GROUPINGS
-        return super().cells(parts) + (0 if listed else drawn * self.members * (MEMBER + values // 3))
+        is_listed = 2 ** (values - 1) <= MAX_GROUPINGS
+        return super().cells(parts) + (0 if is_listed else drawn * self.members * (MEMBER + values // 3))
 
     def runs(
         self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = (), reach: float = math.inf
@@ -567,8 +568,8 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
                 sides = np.stack([first, here.sum(axis=2, keepdims=True) - first])
                 scores = self.frame.scores(sides.transpose(2, 3, 0, 1))
                 numbers, single = np.arange(scores.shape[1]), np.ones(scores.shape[1], dtype=np.int64)
-                for number, own, mine in zip(equal.tolist(), scores, codes, strict=True):
-                    runs[number] = Runs(own, single, numbers, len(own), partial(self._name, mine))
+                for number, part_scores, part_codes in zip(equal.tolist(), scores, codes, strict=True):
+                    runs[number] = Runs(part_scores, single, numbers, len(part_scores), partial(self._name, part_codes))
             yield from (runs[number] for number in range(len(some)))
 
     def _name(self, codes: np.ndarray, number: int) -> Spec:
@@ -640,7 +641,7 @@ class AnyCrossScorer(Scorer[AnyCross]):
 
 @dataclass(frozen=True, eq=False)
 class Crossing:
-    """Listed rows, as the specs see them.
+    """Listed rows by the parts of the specs.
 
     Attributes:
         codes: The part of each row along each spec, shape (specs, rows).
@@ -688,7 +689,7 @@ class Crossing:
         """All choices of ``size - 1`` specs, in lexicographic order.
 
         Yields:
-            Where the next spec may start, each row's joint cell, and how many cells there are.
+            The first spec that may come next, each row's joint cell, and the number of cells.
         """
         cell = np.zeros(self.codes.shape[1], dtype=np.int64) if cell is None else cell
         if size == 1:
@@ -699,7 +700,7 @@ class Crossing:
             yield from self._prefixes(size - 1, spec + 1, *self._joined(cell, cells, spec))
 
     def _joined(self, cell: np.ndarray, cells: int, spec: int) -> tuple[np.ndarray, int]:
-        """Each row's cell with one more spec, and how many cells there are."""
+        """Each row's cell with one more spec, and the number of cells."""
         # Parts 1, 2 and 3 of specs of 2, 3 and 4 parts: cell 1 * 3 + 2 = 5, and then 5 * 4 + 3 = 23.
         joint, count = cell * self.sizes[spec] + self.codes[spec], cells * self.sizes[spec]
         if count * self.classes > max(DENSE_CELLS, 2 * len(cell)):

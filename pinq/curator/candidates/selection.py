@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Selection`` says which tables a list of candidates needs, and makes the noisy choice.
+"""``Selection`` has the tables that lists of candidates need, and makes the noisy choice.
 
 Every listed candidate has prior mass one; a family has mass one too, spread evenly over its members
 (privacy.md 2.7). Lists of plain candidates, one ``AnyCross``, and one family of at most 4,096
@@ -38,8 +38,8 @@ from pinq.language.scores import Score
 from pinq.language.specs import MAX_PARTS, AnyCross, AnyCut, AnyGrouping, Candidate, Spec
 from pinq.public.schema import Schema
 
-# Members whose weights are e^-100 of the best one's or less are left to exact numbers: 2^24 of them, behind a best one
-# of mass 2^-24, weigh less than 2^-96 of it, far less than what doubles leave open.
+# Members with weights of e^-100 of the best one's or less are left to exact numbers: 2^24 of them, behind a best one
+# of mass 2^-24, weigh less than 2^-96 of it, far less than the error of doubles.
 FAR = 100
 
 AnyScorer = Scorer[Any]
@@ -49,7 +49,7 @@ Listed = Sequence[AnyScorer]
 """The candidates that a part chooses from."""
 
 SCORERS: dict[type, type[AnyScorer]] = {AnyCut: AnyCutScorer, AnyGrouping: AnyGroupingScorer, AnyCross: AnyCrossScorer}
-"""How the members of each family are scored; any other candidate is a plain split."""
+"""The scorer of each family; any other candidate is a plain split."""
 
 
 class Selection:
@@ -92,20 +92,20 @@ class Selection:
             raise QueryError("the request's lists of candidates do not fit its parts.")
         if len(parts) * self.choices > MAX_PARTS:
             raise QueryError(f"this makes {len(parts) * self.choices:,} choices; at most {MAX_PARTS:,} are possible.")
-        # Lists (a, b) and (b, c) make three scorers: what several lists offer is scored by one.
+        # Lists (a, b) and (b, c) make three scorers: one for each distinct candidate.
         distinct = {candidate.identity: candidate for candidates in self.lists for candidate in candidates}
         self.frame = Frame(schema, score, distinct.values(), max(map(len, self.lists)))
         scorers = {
             identity: SCORERS.get(type(candidate), SplitScorer)(candidate, self.frame)
             for identity, candidate in distinct.items()
         }
-        self._listed = [[scorers[candidate.identity] for candidate in candidates] for candidates in self.lists]
+        self._lists = [[scorers[candidate.identity] for candidate in candidates] for candidates in self.lists]
         # A family alone may have more: the cuts of the finest grid.
-        most = max((sum(own.members for own in listed) for listed in self._listed if len(listed) > 1), default=0)
-        if most > MAX_MEMBERS and not self.each:
+        members = max((sum(one.members for one in offer) for offer in self._lists if len(offer) > 1), default=0)
+        if members > MAX_MEMBERS and not self.each:
             raise QueryError(
-                f"the candidates of a part have {most:,} members together; at most {MAX_MEMBERS:,} are possible. Name "
-                "fewer families, or ask of each by itself (each=True)."
+                f"the candidates of a part have {members:,} members together; at most {MAX_MEMBERS:,} are possible. "
+                "Name fewer families, or ask of each by itself (each=True)."
             )
 
     @property
@@ -114,9 +114,9 @@ class Selection:
         uses = Counter(self.which)
         # The parts that choose a candidate are disjoint; one that is listed twice is scored twice.
         parts: Counter[tuple[AnyScorer, int]] = Counter()
-        for number, listed in enumerate(self._listed):
+        for number, offer in enumerate(self._lists):
             # In (a, a) for 10 parts and (a, b) for 5, the first a counts 15 parts and the second a 10.
-            for scorer, times in Counter(listed).items():
+            for scorer, times in Counter(offer).items():
                 for again in range(times):
                     parts[scorer, again] += uses[number]
         return sum(scorer.part_cells * count + scorer.cells(count) for (scorer, _), count in parts.items())
@@ -124,17 +124,17 @@ class Selection:
     @property
     def flips(self) -> int:
         """Candidates of a part, at most, that permute-and-flip chooses among."""
-        return max(sum(own.members for own in listed if own.members <= own.most_flipped) for listed in self._listed)
+        return max(sum(one.members for one in offer if one.members <= one.most_flipped) for offer in self._lists)
 
     @property
     def spec_bytes(self) -> int:
         """The largest length of the text of a chosen spec."""
-        return max(scorer.spec_bytes for listed in self._listed for scorer in listed)
+        return max(scorer.spec_bytes for offer in self._lists for scorer in offer)
 
     @property
     def scratch(self) -> int:
         """Cells of the largest array that choosing makes for each part."""
-        return max(scorer.scratch for listed in self._listed for scorer in listed)
+        return max(scorer.scratch for offer in self._lists for scorer in offer)
 
     @cached_property
     def span(self) -> int:
@@ -147,7 +147,7 @@ class Selection:
     @property
     def options(self) -> int:
         """The most candidates that a part has, each member of an ``AnyCross`` being one."""
-        return max(sum(scorer.options for scorer in listed) for listed in self._listed)
+        return max(sum(scorer.options for scorer in offer) for offer in self._lists)
 
     @cached_property
     def choices(self) -> int:
@@ -165,11 +165,11 @@ class Selection:
             scores follow pinq/language/scores.py. With ``each`` a part gets at most k = ``choices``
             choices of epsilon / k (sequential composition); k follows from the request.
         """
-        lists = [self._listed[which] for which in self.which[counted.start : counted.start + len(counted.parts)]]
+        lists = [self._lists[which] for which in self.which[counted.start : counted.start + len(counted.parts)]]
         # The first of every list, then the second; with 2 candidates where another part has 5, two
         # choices, and None three times.
         slots = [slice(place, place + 1) for place in range(self.choices)] if self.each else [slice(None)]
-        picks = [self._pick(counted, [own[slot] for own in lists], epsilon / self.choices) for slot in slots]
+        picks = [self._pick(counted, [offer[slot] for offer in lists], epsilon / self.choices) for slot in slots]
         return [pick[row] for row in range(len(lists)) for pick in picks]
 
     def _pick(self, counted: Counted, lists: Sequence[Listed], epsilon: Fraction) -> list[Spec | None]:
@@ -177,32 +177,32 @@ class Selection:
         # Parts 0 and 2 choose from (a, b) and part 1 from (b, c): a is scored for the rows 0 and 2,
         # b for all three, c for row 1.
         users = defaultdict[Hashable, list[tuple[int, AnyScorer]]](list)
-        for row, listed in enumerate(lists):
-            for place, scorer in enumerate(listed):
+        for row, offer in enumerate(lists):
+            for place, scorer in enumerate(offer):
                 users[scorer.group_of(place)].append((row, scorer))
         runs = {
             group: iter(
-                own[0][1].runs(
+                group_users[0][1].runs(
                     counted,
-                    np.array([row for row, _ in own]),
-                    [scorer for _, scorer in own],
+                    np.array([row for row, _ in group_users]),
+                    [scorer for _, scorer in group_users],
                     float(FAR * self.span / epsilon),
                 )
             )
-            for group, own in users.items()
+            for group, group_users in users.items()
         }
         chosen = dict[int, Spec]()
         even, numbers = dict[int, Sequence[Runs]](), 0
-        for row, listed in enumerate(lists):
+        for row, offer in enumerate(lists):
             scored = []
-            for place, scorer in enumerate(listed):
+            for place, scorer in enumerate(offer):
                 counted.deadline.check()
                 scored.append(next(runs[scorer.group_of(place)]))
             counted.deadline.check()
-            offered = [own for own in scored if own.size]
-            alone = len(listed) == 1 and scored[0].size <= listed[0].most_flipped
-            if offered and (alone or not any(scorer.is_family for scorer in listed)):
-                even[row], numbers = offered, numbers + sum(own.size for own in offered)
+            offered = [candidate for candidate in scored if candidate.size]
+            is_single = len(offer) == 1 and scored[0].size <= offer[0].most_flipped
+            if offered and (is_single or not any(scorer.is_family for scorer in offer)):
+                even[row], numbers = offered, numbers + sum(candidate.size for candidate in offered)
             elif offered:
                 best = choose_weighted(_joined(offered), self.span, epsilon, partial(_in_full, offered))
                 (chosen[row],) = _named(offered, [best])
@@ -215,15 +215,15 @@ class Selection:
         """Chooses for each of some parts among the members of its candidates, all equally likely."""
         # Members are numbered through: those of the first candidate's first run, of its second
         # run, ..., of the second candidate.
-        runs = [own for offered in offers for own in offered]
-        members = np.concatenate([own.members for own in runs])
-        scores = np.concatenate([own.scores for own in runs]).repeat(members)
-        lengths = [sum(own.size for own in offered) for offered in offers]
+        runs = [candidate for offered in offers for candidate in offered]
+        members = np.concatenate([candidate.members for candidate in runs])
+        scores = np.concatenate([candidate.scores for candidate in runs]).repeat(members)
+        lengths = [sum(candidate.size for candidate in offered) for offered in offers]
         winners = choose_evenly(scores, lengths, self.span, epsilon, textbook=self.textbook)
         # Of runs of 2, 3 and 4 members, number 6 lies in the third, as its number 1.
         ends, winners = members.cumsum(), winners + np.cumsum(lengths) - lengths
-        found = ends.searchsorted(winners, side="right")
-        return _named(runs, zip(found.tolist(), (winners - (ends - members)[found]).tolist(), strict=True))
+        winning = ends.searchsorted(winners, side="right")
+        return _named(runs, zip(winning.tolist(), (winners - (ends - members)[winning]).tolist(), strict=True))
 
 
 def choose_evenly(
@@ -236,13 +236,13 @@ def choose_evenly(
     if not textbook:
         return choose_each(scores, lengths, span, epsilon)
     ones = np.ones(max(lengths), dtype=np.int64)
-    lists = (Weighted(own, ones[: len(own)], ones[: len(own)]) for own in np.split(scores, np.cumsum(lengths)[:-1]))
-    return np.array([choose_weighted(own, span, epsilon)[0] for own in lists])
+    lists = (Weighted(one, ones[: len(one)], ones[: len(one)]) for one in np.split(scores, np.cumsum(lengths)[:-1]))
+    return np.array([choose_weighted(one, span, epsilon)[0] for one in lists])
 
 
 def _in_full(offered: list[Runs]) -> Weighted:
-    """Has all runs of each candidate stand for themselves."""
-    offered[:] = [own if own.all_runs is None else own.all_runs() for own in offered]
+    """Replaces merged runs by all runs of each candidate."""
+    offered[:] = [one if one.all_runs is None else one.all_runs() for one in offered]
     return _joined(offered)
 
 
@@ -251,16 +251,18 @@ def _joined(offered: Sequence[Runs]) -> Weighted:
     # A plain split and a family of three cuts: the split has mass 1, each cut 1/3. So a family
     # weighs as much as one candidate, however fine its column's grid is.
     return Weighted(
-        np.concatenate([own.scores for own in offered]),
-        np.concatenate([own.members for own in offered]),
-        np.repeat([own.size for own in offered], [len(own.scores) for own in offered]),
+        np.concatenate([one.scores for one in offered]),
+        np.concatenate([one.members for one in offered]),
+        np.repeat([one.size for one in offered], [len(one.scores) for one in offered]),
     )
 
 
 def _named(candidates: Sequence[Runs], chosen: Iterable[tuple[int, int]]) -> list[Spec]:
-    """The specs of members of the runs of some candidates, which are numbered through."""
+    """The specs of chosen members, each by the number of its run among all runs and its number in the run."""
     # Of candidates of 2, 3 and 4 runs, run 6 is the third one's, as its number 1.
-    starts = [0, *itertools.accumulate(len(own.scores) for own in candidates)]
-    places = ((bisect(starts, run) - 1, run, member) for run, member in chosen)
-    found = ((candidates[place], run - starts[place], member) for place, run, member in places)
-    return [own.name(int(own.first[run]) + member) for own, run, member in found]
+    starts = [0, *itertools.accumulate(len(candidate.scores) for candidate in candidates)]
+    specs = []
+    for run, member in chosen:
+        number = bisect(starts, run) - 1
+        specs.append(candidates[number].name(int(candidates[number].first[run - starts[number]]) + member))
+    return specs

@@ -48,7 +48,7 @@ def table_of(seed: int, *, nullable: bool) -> Sparse:
 
 
 def scored(chooser: Selection, table: Sparse, reach: float) -> Runs:
-    ((own,),) = chooser._listed
+    ((own,),) = chooser._lists
     (runs,) = own.runs(Counted(PARTS, [table]), np.array([0]), [own], reach)
     return runs
 
