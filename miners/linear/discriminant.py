@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Discriminants: each class is a normal distribution, with a common covariance or with its own.
 
-``QuadraticDiscriminant`` queries the products of each class, which are disjoint and cost as much as
-one. ``LinearDiscriminant`` does so if public facts show that their noise is small. Otherwise it
-queries the sums of each class and the products of all rows, which have less noise, but weight a row
-differently. Noise in a covariance can make a small variance 0 or negative, so every eigenvalue is
+``QuadraticDiscriminant`` queries the sums and the products of each class, which are disjoint and cost as
+much as one. ``LinearDiscriminant`` takes products of each class if public facts show that their noise is small.
+Otherwise it queries the sums of each class and the products of all rows, which have less noise, but weight
+a row differently. Noise in a covariance can make a small variance 0 or negative, so every eigenvalue is
 at least a fraction of the largest eigenvalue of the noise alone. Means, sizes and covariances of
 classes shrink to those of all classes, as far as noise explains their differences.
+
+A class has a shape of its own in its numbers alone: the shape of an indicator follows from its mean,
+and says a second time what the means say. And numbers with long tails are often far from the middle of
+every class, where a small difference of variances decides. The answers tell it
+at no cost: shortened rows with long tails have less of their variance left than normal rows. So a shape
+of its own shrinks by that, too (``normal_share``).
 """
 
 from __future__ import annotations
@@ -23,7 +29,16 @@ from miners.estimator import Classifier, require_varied
 from miners.fitted.node import as_array
 from miners.fitted.theme import INK, axes_of
 from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState, draw_map
-from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge, noisy_products, product_line
+from miners.linear.moments import (
+    ROOT,
+    Coordinates,
+    NoisyMoments,
+    Norm,
+    asked_columns,
+    noise_edge,
+    noisy_products,
+    product_line,
+)
 from pinq.errors import QueryError
 from pinq.language.specs import Groups, Values
 from pinq.public.checks import many, text_of
@@ -39,6 +54,10 @@ if TYPE_CHECKING:
 # Of the noise's largest eigenvalue: eigenvalues are no smaller; on random classes of rank 12 in 49 columns.
 LIFTED_POOLED, LIFTED_OWN = 0.5, 0.2
 LEAST_SIZE = 0.1  # of the mean size of a class
+NORMAL_ROWS = 4_000  # public normal rows of each class, beside which shortened rows are held
+LOST_OF_EXPONENTIAL = (
+    0.38  # of a variance, where squares of lengths are exponential: what shortening takes beyond normal
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,44 +183,79 @@ def _lifted(covariance: np.ndarray, floor: float) -> np.ndarray:
     return (vectors * np.maximum(values, max(floor, 1e-6))) @ vectors.T
 
 
-def pooled_classes(
-    coordinates: Coordinates, target: str, sums: np.ndarray, noise: float, moments: NoisyMoments
-) -> Gaussians:
-    """Classes of one shape, from the sums of each with noise of a deviation, and from the moments of all."""
+def class_means(sums: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes and means of classes, from the sums of each with noise of a deviation."""
     sizes = _pulled(sums[:, 0], max(float(sums[:, 0].mean()), noise), noise)
     sizes = np.maximum(sizes, max(LEAST_SIZE * float(sizes.mean()), 1.0))
-    errors, proportions = noise / sizes, sizes / sizes.sum()
     means = sums[:, 1:] / sizes[:, None]
-    centre = proportions @ means
-    means = _pulled(means, centre, errors[:, None])
+    return sizes, _pulled(means, sizes / sizes.sum() @ means, noise / sizes[:, None])
+
+
+def pooled_shape(sizes: np.ndarray, means: np.ndarray, moments: NoisyMoments) -> np.ndarray:
+    """One shape of all classes, from the moments of all rows, shape (1, entries, entries)."""
     rows, _, (covariance,) = moments.centred()
-    within = covariance - ((means - centre).T * proportions) @ (means - centre)
-    floor = LIFTED_POOLED * noise_edge(moments.deviation / float(rows[0]), len(centre))
-    return Gaussians(coordinates, target, sizes, means, _lifted(within, floor)[None])
+    apart = means - sizes / sizes.sum() @ means
+    within = covariance - (apart.T * sizes / sizes.sum()) @ apart
+    return _lifted(within, LIFTED_POOLED * noise_edge(moments.deviation / float(rows[0]), len(within)))[None]
 
 
-def _own_shape(covariance: np.ndarray, error: float, pooled: np.ndarray, together: float) -> np.ndarray:
-    """The covariance of a class, pulled to that of all; both with noise of a deviation."""
-    own = covariance - pooled
-    signal = max(float(np.mean(own[np.triu_indices(len(own))] ** 2)) - error**2 - together**2, 0.0)
-    # Squared, for what a covariance is used for is its inverse, in which errors are larger.
-    weight = (signal / (signal + error**2 + 1e-300)) ** 2
-    left = float(np.hypot(weight * error, (1 - weight) * together))
-    return _lifted(pooled + weight * own, LIFTED_OWN * noise_edge(left, len(own)))
+def normal_share(norm: Norm, proportions: np.ndarray, means: np.ndarray, shapes: np.ndarray, left: np.ndarray) -> float:
+    """The share of the variance of a row's squared length that normal classes of these shapes have.
+
+    Let rows be normal ones times a length whose square has the mean 1 and the variance m. In d columns without
+    correlations their squared length has the variance 2 d (1 + (1 + d / 2) m), that of normal rows 2 d. With
+    correlations d is the square of the columns' number over the sum of squared correlations. Of longer tails less
+    variance is left in shortened rows: .62 of what normal rows keep where m is 1 (exponential squares), and about in
+    proportion to m.
+
+    Args:
+        norm: The norm to which rows were shortened.
+        proportions: The shares of classes, shape (classes,).
+        means: Their means in the numeric columns, shape (classes, numbers).
+        shapes: Their covariances, shape (classes, numbers, numbers).
+        left: The variances of all rows after shortening, of 1 before it, shape (numbers,).
+    """
+    drawn = np.random.default_rng(0).normal(size=(NORMAL_ROWS, means.shape[1]))
+    rows = np.concatenate([mean + drawn @ np.linalg.cholesky(own).T for mean, own in zip(means, shapes, strict=True)])
+    weights = np.repeat(proportions, NORMAL_ROWS)
+    rows -= np.average(rows, axis=0, weights=weights)
+    rows /= np.sqrt(np.average(rows**2, axis=0, weights=weights))
+    counted = weights * np.minimum(1, norm.limit("all") / norm.sizes(rows))
+    lost = 1 - float(np.clip(left / np.average(rows**2, axis=0, weights=counted), 0, 1).mean())
+    within = np.einsum("k,kde->de", proportions, shapes)
+    correlations = within / np.sqrt(np.outer(np.diag(within), np.diag(within)))
+    columns = len(within) ** 2 / float((correlations**2).sum())
+    return 1 / (1 + (1 + columns / 2) * lost / LOST_OF_EXPONENTIAL)
 
 
-def own_classes(coordinates: Coordinates, target: str, moments: NoisyMoments, alike: bool) -> Gaussians:
-    """Classes of one mean shape, or of a shape each that is pulled to it, from the moments of each."""
+def classes_apart(
+    moments: NoisyMoments, coordinates: Coordinates, norm: Norm, own: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sizes, means and shapes of classes, from the moments of each: one mean shape, or own ones, pulled to it."""
     sizes, means, covariances = moments.centred()
     errors, proportions = moments.deviation / sizes, sizes / sizes.sum()
     centre = proportions @ means
     pooled, together = np.einsum("k,kde->de", proportions, covariances), float(np.sqrt((proportions**2) @ errors**2))
-    if alike:
-        shapes = [_lifted(pooled, LIFTED_POOLED * noise_edge(together, len(centre)))]
-    else:
-        shapes = [_own_shape(*own, pooled, together) for own in zip(covariances, errors.tolist(), strict=True)]
+    # Two deviations of its noise are no sign of long tails: that of a square, and of the rows by which it is divided.
+    left = np.diag(pooled + ((means - centre).T * proportions) @ (means - centre)) + 2 * ROOT * together
     means = _pulled(means, centre, errors[:, None])
-    return Gaussians(coordinates, target, np.maximum(sizes, 1.0), means, np.array(shapes))
+    common = _lifted(pooled, LIFTED_POOLED * noise_edge(together, len(centre)))
+    if not own:
+        return np.maximum(sizes, 1.0), means, common[None]
+    numeric = np.array([entry.value is None for entry in coordinates.entries])
+    apart = (covariances - pooled) * np.outer(numeric, numeric)
+    signals = np.maximum((apart**2).sum(axis=(1, 2)) / numeric.sum() ** 2 - errors**2 - together**2, 0)
+    # Squared, for what a covariance is used for is its inverse, in which errors are larger.
+    weights = (signals / (signals + errors**2 + 1e-300)) ** 2
+
+    def pulled(weights: np.ndarray) -> np.ndarray:
+        noise = np.hypot(weights * errors, (1 - weights) * together).tolist()
+        shapes = zip(common + weights[:, None, None] * apart, noise, strict=True)
+        return np.array([_lifted(shape, LIFTED_OWN * noise_edge(each, len(centre))) for shape, each in shapes])
+
+    shapes = pulled(weights)[:, numeric][:, :, numeric]
+    share = normal_share(norm, proportions, means[:, numeric], shapes, left[numeric])
+    return np.maximum(sizes, 1.0), means, pulled(weights * share**2)
 
 
 class DiscriminantFit(LinearFit):
@@ -212,22 +266,27 @@ class DiscriminantFit(LinearFit):
         target = self.target
         coordinates = Coordinates.asked(handle, self.schema, self.columns, self.costs[0])
         classes = handle.partition(Values(target))
-        if self.by_class:
-            moments = NoisyMoments.asked(classes, coordinates, self.norm, self.costs[1])
-            moments = NoisyMoments(moments.matrices[: self.classes], moments.deviation)
-            tell((*self.warnings(moments.rows), *coordinates.doubts))
-            return own_classes(coordinates, target, moments, self.shape == "each")
-        sums, noise = noisy_products(classes, coordinates.products(self.norm, "sums"), self.costs[1])
-        numbers, noise = sums[: self.classes] * coordinates.reach**2, noise * coordinates.reach**2
-        known = handle.partition(Groups(target, (self.schema.categorical(target).values,)))
-        moments = NoisyMoments.asked(known, coordinates, self.norm, self.costs[2])
+        if self.shape != "each":
+            sums, noise = noisy_products(classes, coordinates.products(self.norm, "sums"), self.costs[1])
+            sizes, means = class_means(sums[: self.classes] * coordinates.reach**2, noise * coordinates.reach**2)
+        asked = (
+            classes if self.by_class else handle.partition(Groups(target, (self.schema.categorical(target).values,)))
+        )
+        moments = NoisyMoments.asked(asked, coordinates, self.norm, self.costs[-1])
+        moments = NoisyMoments(moments.matrices[: self.classes], moments.deviation)
         tell((*self.warnings(moments.rows), *coordinates.doubts))
-        return pooled_classes(coordinates, target, numbers, noise, moments)
+        if self.shape == "each":
+            return Gaussians(coordinates, target, *classes_apart(moments, coordinates, self.norm, own=False))
+        if self.shape == "own":
+            *_, shapes = classes_apart(moments, coordinates, self.norm, own=True)
+        else:
+            shapes = pooled_shape(sizes, means, moments)
+        return Gaussians(coordinates, target, sizes, means, shapes)
 
     def lines(self) -> Sequence[PlanLine]:
         """Returns a line for each query."""
         *scales, products = super().lines()
-        if self.by_class:
+        if self.shape == "each":
             return *scales, products
         classes = self.schema.columns[self.target].codes
         sums = product_line(self.schema, self.norm, "sums", "sums of columns", self.costs[1], 1, classes)
@@ -301,10 +360,10 @@ class LinearDiscriminant(Classifier, LinearMiner):
 class QuadraticDiscriminant(LinearDiscriminant):
     """Quadratic discriminant analysis: normal classes, each with its own covariance.
 
-    If public facts (epsilon, ``max_rows``, the classes and columns) show that the noise in a
-    class's covariance is twice a column's variance or more, all classes share one covariance, as in
-    ``LinearDiscriminant``. The plan says so. Parameters, attributes and privacy are those of
-    ``LinearDiscriminant``.
+    A class has its own covariance of numbers, as far as noise and long tails let it be trusted. If public
+    facts (epsilon, ``max_rows``, the classes and columns) show that noise hides it, or no column is
+    numeric, all classes share one covariance, as in ``LinearDiscriminant``. The plan says so.
+    Parameters, attributes and privacy are those of ``LinearDiscriminant``.
 
     Examples:
         >>> import pandas as pd, pinq

@@ -39,7 +39,8 @@ REGIMES: Mapping[Shape, tuple[tuple[int, ...], float]] = {
     "components": ((15, 85), 1.0),  # scales, products
     "pooled": ((5, 60, 35), 1.0),  # scales, sums of each class, products of all rows
     "each": ((15, 85), 0.2),  # scales, products of each class
-    "own": ((15, 85), 2.0),  # the same
+    # Scales, sums of each class, products of each; of the numbers among the columns, which alone have own shapes.
+    "own": ((8, 22, 70), 0.75),
 }
 
 CLEAR = 0.01  # of the rows: the noise in each part of a regression's histograms
@@ -162,7 +163,12 @@ class LinearFit(FitPlan["PrivateQueryable"]):
     @property
     def hidden(self) -> bool:
         """Whether noise hides too much of as many rows as there may be."""
-        return self.edge(self.schema.max_rows) >= REGIMES[self.shape][1]
+        return self.edge(self.schema.max_rows) >= self.most
+
+    @property
+    def most(self) -> float:
+        """The largest edge that hides nothing."""
+        return REGIMES[self.shape][1] * (self.norm.numeric / self.norm.entries if self.shape == "own" else 1)
 
     def edge(self, rows: int) -> float:
         """The largest eigenvalue of the noise in the covariance of so many rows, or of a class of them."""
@@ -200,7 +206,7 @@ class LinearFit(FitPlan["PrivateQueryable"]):
         """Returns whether noise hides too much."""
         expected = self.schema.max_rows if rows is None else rows
         edge = self.edge(expected)
-        return () if edge < REGIMES[self.shape][1] else (self.doubt(edge, expected),)
+        return () if edge < self.most else (self.doubt(edge, expected),)
 
     @abstractmethod
     def doubt(self, edge: float, rows: int) -> str:

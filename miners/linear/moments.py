@@ -103,6 +103,11 @@ class Norm:
         """The limit to which the norm of a row's products is shortened."""
         return self._size if pairs == "sums" else self._expected * max(LIMIT, self.slack**GROWTH)
 
+    def sizes(self, rows: np.ndarray) -> np.ndarray:
+        """The norms of the products of rows of numbers, with the usual indicators, shape (rows,)."""
+        others = 1 + INDICATED * self.categorical
+        return ((others + np.abs(rows).sum(axis=1)) ** 2 + others + (rows**2).sum(axis=1)) / 2
+
     @property
     def _columns_size(self) -> float:
         """The L1 norm of a normal row without the target."""

@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 
 from miners import FitWarning, LinearDiscriminant, QuadraticDiscriminant
+from miners.linear.discriminant import normal_share
+from miners.linear.moments import Norm
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.support.requests.handles import simulated
@@ -61,6 +63,47 @@ def test_classes_are_told_apart(kind: type[Any], apart: float, shaped: float, ow
     assert np.abs(drawn).max() < 1e-9
 
 
+def long_tails(seed: int) -> pd.DataFrame:
+    """Two classes: two long tails of one spread, a flag that one class lacks, and two numbers that are normal."""
+    draw = np.random.default_rng(seed)
+    label = draw.random(ROWS) < 0.3
+    tails = draw.standard_t(2, size=(ROWS, 2)) * (1 + 0.3 * label[:, None])
+    plain = draw.normal(size=(ROWS, 2)) + label[:, None] * [1.0, -0.5]
+    frame = pd.DataFrame(np.column_stack([tails, plain]).clip(-20, 20), columns=list(COLUMNS))
+    flag = np.where((draw.random(ROWS) < 0.04) & label, "v", "u")
+    return frame.assign(k=flag, y=np.where(label, "c1", "c0"))
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+def test_shapes_of_their_own_are_never_far_behind_one_shape(epsilon: float) -> None:
+    """Nor ahead for nothing: long tails and flags say nothing of shapes, and normal numbers do."""
+    two = SCHEMA.model_copy(update={"columns": {**SCHEMA.columns, "y": Categorical(values=("c0", "c1"))}})
+    test = long_tails(2)
+    with simulated(two, data=long_tails(1), epsilon=10 * epsilon) as handle:
+        line, curve = (
+            np.mean([kind(epsilon=epsilon).fit(handle, "y").score(test) for _ in range(3)])
+            for kind in (LinearDiscriminant, QuadraticDiscriminant)
+        )
+    assert curve > line - 0.01
+
+
+def test_normal_rows_have_shapes_of_their_own() -> None:
+    """The share is near 1 for normal classes, also of different spreads, and small for long tails."""
+    draw, norm = np.random.default_rng(3), Norm(5, 0)
+    shapes, means = np.array([np.eye(5) + 0.4, 4 * np.eye(5)]), np.array([np.zeros(5), np.ones(5)])
+
+    def share(lengths: np.ndarray) -> float:
+        classes = zip(means, np.linalg.cholesky(shapes), strict=True)
+        rows = [mean + draw.normal(size=(20_000, 5)) @ own.T for mean, own in classes]
+        points = np.concatenate(rows) * lengths[:, None]
+        points = (points - points.mean(axis=0)) / points.std(axis=0)
+        counted = np.minimum(1, norm.limit("all") / norm.sizes(points))
+        return normal_share(norm, np.array([0.5, 0.5]), means, shapes, np.average(points**2, axis=0, weights=counted))
+
+    assert share(np.ones(40_000)) > 0.9
+    assert share(np.sqrt(draw.exponential(size=40_000))) < 0.35
+
+
 def test_a_common_shape_does_not_see_shapes() -> None:
     """Classes of one mean: planes guess."""
     train = made(1, 0.0, 4.0)
@@ -73,7 +116,7 @@ def test_public_facts_say_whether_classes_have_shapes_of_their_own() -> None:
     own, pooled = (QuadraticDiscriminant(epsilon=epsilon).plan(SCHEMA, "y") for epsilon in (4, 0.005))
     assert "each class has its own covariance." in own.notes
     assert "all classes share one covariance." in pooled.notes
-    assert [line.parts for line in own.lines] == [1, 4]
+    assert [line.parts for line in own.lines] == [1, 4, 4]
     assert [line.parts for line in pooled.lines] == [1, 4, 1]
     assert not own.warnings
     # Products of each class have so little noise that one shape is their mean, too.
