@@ -16,7 +16,7 @@ from typing import Any
 
 COLUMNS = "seq, at, kind, analyst, request, body, hash"
 TERMS = "max_epsilon_per_query columns verbs queries_per_minute work_per_minute stored_bytes tables"
-QUESTION = "verb session about question classes act run stored"
+QUESTION = "verb session about question classes act run stored notes"
 FIELDS = {  # by kind: fields that it has / fields that it may have
     "created": "version dataset salt / coins", "policy": "digest cap schema / cap_rule by because",
     "version": "number why reading / source declared columns contents table cohort partition by because",

@@ -431,6 +431,8 @@ class LoggedQuery(Stored):
         act: Name of the act that it belongs to, from the analyst's program; empty in older logs.
         run: Identifier of the act among others of the same name.
         stored: The largest number of bytes of the charge and its answer; 0 in older logs.
+        notes: Further facts, which decide no cost and no limit, by name. A reader keeps those that it does not know, so
+            a later version may write one while servers of this version go on.
     """
 
     verb: str = ""
@@ -441,6 +443,7 @@ class LoggedQuery(Stored):
     act: str = ""
     run: str = ""
     stored: Whole = 0
+    notes: dict[str, Any] = field(default_factory=dict, hash=False)
 
 
 NOTHING = LoggedQuery()

@@ -10,24 +10,35 @@ import subprocess
 import sys
 from contextlib import closing
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from pinq.errors import LedgerError
+from pinq.ledger import log as logs
 from pinq.ledger.composition import COUNTED, Demand
-from pinq.ledger.events import Charged, LoggedQuery, PolicyDeclared, Record, Signature, UnknownEvent, read, text_of
+from pinq.ledger.events import (
+    Charged,
+    LoggedQuery,
+    PolicyDeclared,
+    Record,
+    Refused,
+    Signature,
+    UnknownEvent,
+    digest_of,
+    read,
+    text_of,
+)
 from pinq.ledger.ledger import Ledger
 from pinq.provider.history import history
 from pinq.provider.report.audit import replay
 from pinq.public.epsilon import Epsilon
 from tests.support.house.checkout import ROOT
 
-GOLDEN: dict[str, Any] = json.loads(
-    (Path(__file__).parent.parent / "contract" / "golden" / "every_kind.json").read_text(encoding="utf-8")
-)
+GOLDENS = Path(__file__).parent.parent / "contract" / "golden"
+GOLDEN: dict[str, Any] = json.loads((GOLDENS / "every_kind.json").read_text(encoding="utf-8"))
 """A ledger of the first release, with an event of every kind, and what that release said of it."""
 
 EVENTS: list[list[Any]] = [*GOLDEN["events"], *GOLDEN["later"]]
@@ -128,11 +139,11 @@ def test_a_record_is_written_as_it_was(event: list[Any]) -> None:
     assert record.kind == event[2]
 
 
-def appended(file: Path, kind: str, body: str) -> None:
+def appended(file: Path, kind: str, body: str, analyst: str = "ana", request: str = "r") -> None:
     """Adds an event as another release would: with a chain that holds."""
     with closing(sqlite3.connect(file)) as raw, raw:
         seq, before = raw.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
-        row = [seq + 1, "2026-01-01T00:00:00.000+00:00", kind, "ana", "r", body]
+        row = [seq + 1, "2026-01-01T00:00:00.000+00:00", kind, analyst, request, body]
         chained = hashlib.sha256(
             json.dumps([before, *row], separators=(",", ":"), ensure_ascii=False).encode()
         ).hexdigest()
@@ -171,6 +182,59 @@ def test_no_kind_of_event_takes_unknown_fields(kind: str) -> None:
         assert read(kind, body)[0].kind == kind
         with pytest.raises(UnknownEvent, match="unknown_field"):
             read(kind, body | {"unknown_field": 1})
+
+
+def test_requests_write_what_a_neighbouring_version_reads() -> None:
+    """While an office upgrades, servers of two versions share a ledger: a new fact of a request is one of its ``notes``."""
+    written = json.loads((GOLDENS / "fields.json").read_text(encoding="utf-8"))["requests"]
+    alias = {"identity": "question"}
+    now = dict[str, list[str]]()
+    for kind in get_args(Record):
+        own = [each.name for each in fields(kind) if each.name != kind.flat]
+        query = [alias.get(each.name, each.name) for each in fields(LoggedQuery)] if kind.flat else []
+        now[kind.kind] = [*own, *query]
+    providers_own = {"created", "policy", "version", "retire", "grant", "extend", "terms", "token", "revoke"}
+    assert {kind: names for kind, names in now.items() if kind not in providers_own} == written
+
+
+def test_facts_of_a_later_version_change_nothing(old: Path) -> None:
+    """A reader goes on with notes that it does not know: budgets, answers, report, chain and the checker are the same."""
+    notes = {"colour": "red", "deep": [1, {"none": None}]}
+    with closing(Ledger(old, "people")) as ledger:
+        ledger.charge("ana", "plain", Demand((), ((0, None),)), Epsilon(5))
+        before = ledger.grants()["ana"].spent
+        appended(old, "charge", json.dumps({"epsilon": 5, "demand": [[], [], [[0, -1]]], "verb": "v", "notes": notes}))
+        assert ledger.grants()["ana"].spent == before + Epsilon(5)
+        appended(old, "refusal", json.dumps({"reason": "terms", "about": "a sum", "notes": notes}))
+        ledger.charge("ana", "after", Demand((), ((0, None),)), Epsilon(5))
+        assert ledger.verify() == len(GOLDEN["events"]) + 4
+        charged, refused = [event.record for event in ledger.log.events()][-3:-1]
+        for record in (charged, refused):
+            assert isinstance(record, Charged | Refused)
+            assert record.query.notes == notes
+            assert json.loads(text_of(record))["notes"] == notes
+        assert replay("people", ledger.log.events()).lines[-2].about == "a sum"
+    checked = subprocess.run([sys.executable, ROOT / "tools" / "verify_log.py", old], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_a_snapshot_of_a_later_version_is_replayed(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text may be another one: the log says the same without it, and this version's next snapshot takes its place."""
+    later = json.dumps({"format": 99, "whatever": []})
+    appended(old, "snapshot", json.dumps({"digest": digest_of(later)}), analyst="", request="")
+    number = len(GOLDEN["events"]) + 1
+    with closing(Ledger(old, "people")) as ledger:  # which makes the table
+        spent = ledger.together().spent
+    with closing(sqlite3.connect(old)) as raw, raw:
+        raw.execute("INSERT INTO snapshot VALUES (?, ?)", (number, later))
+    monkeypatch.setattr(logs, "SNAPSHOT_EVENTS", 1)
+    with closing(Ledger(old, "people")) as ledger:
+        assert (ledger.log.snapshot_seq, ledger.together().spent) == (0, spent)
+        assert ledger.verify() == number
+        ledger.charge("ana", "after", Demand((), ((0, None),)), Epsilon(5))
+        assert ledger.log.snapshot_seq == number + 2
+    with closing(Ledger(old, "people")) as ledger:
+        assert (ledger.log.snapshot_seq, ledger.together().spent) == (number + 2, spent + Epsilon(5))
 
 
 @pytest.mark.parametrize("damaged", [7, "ab", ["age"], [], None, True])
