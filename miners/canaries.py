@@ -22,7 +22,7 @@ from pinq.analyst.queryable import PrivateQueryable
 from pinq.public.schema import Value
 
 Fit = Callable[[PrivateQueryable, Fraction, str, str, Sequence[Value], Value], np.ndarray]
-"""Fits ``target`` on one column at a loss; how likely each of its values makes one class, (values,)."""
+"""A function that fits ``target`` on one column at a loss; returns a class's probability for each value, (values,)."""
 
 
 def _fit(make: Callable[[Fraction], ClassLearner]) -> Fit:
@@ -32,12 +32,12 @@ def _fit(make: Callable[[Fraction], ClassLearner]) -> Fit:
         target: str,
         column: str,
         values: Sequence[Value],
-        wanted: Value,
+        positive: Value,
     ) -> np.ndarray:
-        with untold():  # what is learned here is nobody's model
+        with untold():
             model = make(epsilon).fit(handle, target)
         probabilities = model.predict_proba(pd.DataFrame({column: list(values)}))
-        return np.asarray(probabilities[:, list(model.classes_).index(wanted)])
+        return np.asarray(probabilities[:, list(model.classes_).index(positive)])
 
     return fit
 

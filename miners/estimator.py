@@ -57,7 +57,7 @@ class State(Protocol):
     """The stored state of a miner, public as a whole.
 
     Attributes:
-        kept_as: The attribute of a miner that holds it, without its underscore, and its name in JSON.
+        kept_as: The miner's attribute for it, without the underscore, and its name in JSON.
     """
 
     kept_as: ClassVar[str]
@@ -84,8 +84,7 @@ class State(Protocol):
 class Model(State, Protocol):
     """A fitted state that predicts: a ``Tree``, a ``Forest``, a ``Card``.
 
-    A new miner fits one of these, or a class with these methods; all that is shown, stored and
-    predicted follows.
+    A new miner fits one of these, or a class with these methods; pictures, JSON and predictions follow.
     """
 
     @property
@@ -129,14 +128,14 @@ class FitPlan(ABC, Generic[Source]):
 
     @abstractmethod
     def notes(self) -> Iterable[str]:
-        """Returns facts that are worth knowing, one sentence each."""
+        """Returns useful facts, one sentence each."""
 
     @abstractmethod
     def warnings(self, rows: int | None) -> tuple[str, ...]:
         """Returns likely problems, one sentence each, for a number of rows; None for ``max_rows``."""
 
     def rehearse(self, handle: PrivateQueryable) -> None:
-        """Raises the refusals of the heaviest queries, before any is paid; by default none is heavy."""
+        """Raises the refusals of the heaviest queries, before any is paid; by default there are none."""
 
     @property
     def needed(self) -> Epsilon:
@@ -201,7 +200,7 @@ class Miner(Parameterised, ABC):
         Args:
             handle: A private handle; see ``pinq.open``, ``pinq.connect``, ``pinq.simulate``.
             target: The column to predict.
-            reuse: Use the stored answers of an identical earlier fit, at no cost, for example if a
+            reuse: Whether to use the stored answers of an identical earlier fit, at no cost, for example if a
                 cell of a notebook runs again. Forests need a ``random_state``.
 
         Raises:
@@ -213,17 +212,17 @@ class Miner(Parameterised, ABC):
         return self._run(fit, handle, target, reuse=reuse)
 
     def _run(self, fit: FitPlan[Any], handle: PrivateQueryable, target: object, *, reuse: bool) -> Self:
-        """Asks all queries of a checked fit, once its warnings are given and its cost remains."""
+        """Asks all queries of a checked fit, after its warnings and the check of the budget."""
         with unspent():
             require_given(self)
             warnings = fit.warnings(None)
             if reuse is False:
                 fit.rehearse(handle)
-            asked, certificate = begin_fit(
+            querying, certificate = begin_fit(
                 self, handle, target or None, fit.needed, warnings, reuse=reuse, before=fit.before
             )
-        with Bill(handle) as bill, untold(warnings):  # one word is enough
-            model = fit.learn(asked)
+        with Bill(handle) as bill, untold(warnings):  # the warnings were given above
+            model = fit.learn(querying)
         remember_fit(self, handle, certificate())
         return self._fitted(model, bill.total)
 
@@ -428,9 +427,9 @@ class Classifier(Miner):
         truth = encode(model.schema, model.target, X) if y is None else encode_values(model.schema, model.target, y)
         probabilities = model.predict_proba(X)
         require_pairs(truth, probabilities)
-        known = (truth >= 0) & (truth < len(classes))
+        has_class = (truth >= 0) & (truth < len(classes))
         return Reliability.of(
-            probabilities[known, position], truth[known] == position, bins=number, label=str(classes[position])
+            probabilities[has_class, position], truth[has_class] == position, bins=number, label=str(classes[position])
         )
 
     def _fitted(self, model: Any, cost: Fraction, columns: Iterable[str] = (), name: str = "") -> Self:
@@ -469,11 +468,11 @@ class Regressor(Miner):
         truth = model.schema.numeric(model.target).numbers_of(values_of(model.target, X) if y is None else y)
         predicted = model.predict(X)
         require_pairs(truth, predicted)
-        known = ~np.isnan(truth)
-        if known.sum() < 2:
+        has_value = ~np.isnan(truth)
+        if has_value.sum() < 2:
             raise QueryError("there are fewer than two rows with a value to score.")
-        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        return determination(truth[known], predicted[known], weight)
+        weight = None if sample_weight is None else np.asarray(sample_weight)[has_value]
+        return determination(truth[has_value], predicted[has_value], weight)
 
 
 class GrownMiner(Miner):
@@ -513,8 +512,8 @@ class GrownMiner(Miner):
 def public_schema(handle: object) -> Schema:
     """Returns the schema of a handle. Raises ``QueryError`` if something else was passed.
 
-    scikit-learn's searches print the whole traceback of a fit that failed, after a head of their
-    own. A cause stands first in a traceback, so for a table the cause says what to do.
+    scikit-learn's searches print the whole traceback of a failed fit. A cause stands first in a
+    traceback, so for a table the cause has the advice.
     """
     schema = schema_of(handle)
     if schema is not None:
@@ -555,8 +554,8 @@ def require_word(name: str, value: object, words: Sequence[str | None]) -> None:
     if value in words:
         return
     near = closest(str(value), [word for word in words if word is not None])
-    listed = " or ".join(map(repr, words)) if len(words) == 2 else f"one of {', '.join(map(repr, words))}"
-    raise QueryError(f"is {value!r}{near}", parameter=name, allowed=listed)
+    allowed = " or ".join(map(repr, words)) if len(words) == 2 else f"one of {', '.join(map(repr, words))}"
+    raise QueryError(f"is {value!r}{near}", parameter=name, allowed=allowed)
 
 
 def require_varied(schema: Schema, target: str | None) -> None:
@@ -591,7 +590,7 @@ class Learner(HasParams, Protocol):
         """Learns from the rows behind a handle."""
 
     def score(self, X: Frame, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
-        """Returns how well it predicts, 1 at best."""
+        """Returns the quality of its predictions, 1 at best."""
 
 
 class ClassLearner(Learner, Protocol):

@@ -75,12 +75,14 @@ class Parameterised:
         Raises:
             QueryError: The parameter does not exist. The error is a ValueError, too.
         """
-        known, inner = self.param_names(), defaultdict[str, dict[str, object]](dict)
+        names, inner = self.param_names(), defaultdict[str, dict[str, object]](dict)
         for name in params:
             outer, nested, _ = name.partition("__")
-            if outer not in known:
-                problem = f"no parameter {outer!r}{closest(outer, known)}; it has {', '.join(known)}."
-                raise QueryError(f"{type(self).__name__} has {problem}")
+            if outer not in names:
+                raise QueryError(
+                    f"{type(self).__name__} has no parameter {outer!r}{closest(outer, names)}; it has "
+                    f"{', '.join(names)}."
+                )
             if nested and not _has_params(params.get(outer, getattr(self, outer))):
                 raise QueryError(f"{type(self).__name__} has no parameter {name!r}: {outer!r} has none of its own.")
         for name, value in params.items():
@@ -99,7 +101,7 @@ class Parameterised:
             raise _not_fitted_error()(f"This {type(self).__name__} is not fitted yet: call `fit` first.")
 
     def __sklearn_tags__(self) -> object:
-        """Returns what scikit-learn wants to know of an estimator, by its own classes."""
+        """Returns the tags of an estimator for scikit-learn, from its own classes."""
         import sklearn.base
 
         kind = self._estimator_type

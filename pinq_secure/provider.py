@@ -119,7 +119,7 @@ def join(
         data: An Arrow table or pandas frame in place of the policy's source.
         wait: Seconds until all parties must have joined.
         listen: The address to listen on; by default all, or without certificates the session's.
-        progress: Called with a line of text for each step.
+        progress: A function that is called with a line of text for each step.
 
     Raises:
         SessionError: The hash is another one, or the parties could not agree or finish.
@@ -165,28 +165,30 @@ def require_fit(session: Session, party: int, policy: Policy) -> None:
     schema, member = session.schema_, session.parties[party]
     problems = []
     for name, column in schema.columns.items():
-        own = policy.columns.get(name)
-        if own is None:
+        policy_column = policy.columns.get(name)
+        if policy_column is None:
             problems.append(f"the policy has no column `{name}`")
-        elif own.digest != column.digest:
+        elif policy_column.digest != column.digest:
             problems.append(f"`{name}` has another domain in the policy")
     if (policy.adjacency, policy.privacy_unit) != (schema.adjacency, schema.privacy_unit):
         problems.append("adjacency or privacy unit differ, so an epsilon of one is not an epsilon of the other")
     if policy.max_rows > member.rows:
-        admitted = f"the policy admits {policy.max_rows:,} rows"
-        problems.append(f"{admitted}, the session only {member.rows:,} of {member.name}")
+        problems.append(
+            f"the policy admits {policy.max_rows:,} rows, the session only {member.rows:,} of {member.name}"
+        )
     if session.noise == "none" and policy.secure != "exact":
         problems.append(
             "the session opens exact results, which leak; the policy does not permit that (`secure: exact`). "
             "Or use `noise: discrete-laplace`"
         )
     if problems:
-        listed = "; ".join(problems)
-        raise PolicyError(f"The policy of {policy.dataset!r} and the session do not fit: {listed}. {NOTHING_LEFT}")
+        raise PolicyError(
+            f"The policy of {policy.dataset!r} and the session do not fit: {'; '.join(problems)}. {NOTHING_LEFT}"
+        )
 
 
 def _require_identity(session: Session, party: int, identity: Identity | None) -> None:
-    """Raises ``SessionError`` where the others would turn this party away."""
+    """Raises ``SessionError`` if the others would refuse this party."""
     member = session.parties[party]
     if identity is None:
         if member.certificate_der is not None:
@@ -209,9 +211,7 @@ def _require_identity(session: Session, party: int, identity: Identity | None) -
 
 
 def _encoded_rows(session: Session, policy: Policy, ledger: Ledger, data: Any) -> tuple[Holding, int]:
-    """Reads this party's distinct rows with a known target, and how often each occurs, in one pass.
-
-    Gives the number of their version, too.
+    """Reads this party's distinct rows with a known target, their counts and their version, in one pass.
 
     Raises ``PolicyError`` if there are more than the policy admits.
     """
@@ -223,8 +223,8 @@ def _encoded_rows(session: Session, policy: Policy, ledger: Ledger, data: Any) -
     listed = cast(Listed, tables[0])  # what a list request gets
     codes = listed.codes.astype(np.int64)
     # The code after those of values stands for a missing one.
-    known = codes[-1] < session.schema_.column(session.target).cells
-    holding = Holding(codes[:, known], listed.counts[known].astype(np.int64))
+    has_target = codes[-1] < session.schema_.column(session.target).cells
+    holding = Holding(codes[:, has_target], listed.counts[has_target].astype(np.int64))
     if holding.rows > policy.max_rows:
         raise PolicyError(
             f"The table of {policy.dataset!r} has more rows than its policy's `max_rows`. "

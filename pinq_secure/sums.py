@@ -84,7 +84,7 @@ if TYPE_CHECKING:  # they import scikit-learn's manners and pandas, which no oth
 
 ALL = "all parties"
 FINENESS = 32  # units to an entry of a vector, at least: rounding adds at most a thirty-second of noise
-KEY = 32  # bytes, more than a part or a partition is known by
+KEY = 32  # bytes, more than the key of a part or a partition has
 Miner = Union["FederatedTopDown", "OwnersCardMiner"]
 """A miner whose fit asks for counts and sums alone."""
 M = TypeVar("M", bound=Miner)
@@ -95,8 +95,8 @@ class OwnRows:
     """One party's rows.
 
     Args:
-        codes: The codes of each column that may be asked for a code of each distinct row, or another code
-            that no query tells apart from it.
+        codes: The code of each distinct row in each column that queries may name, or another code that no
+            query distinguishes from it.
         counts: The number of occurrences of each.
     """
 
@@ -122,9 +122,9 @@ class OwnRows:
         Those with an undeclared value are left out, as behind pinq's wall.
         """
         codes = {name: np.concatenate([encode(schema, name, table) for table in tables]) for name in schema.columns}
-        known = np.all([column >= 0 for column in codes.values()], axis=0)
-        counts = np.ones(int(known.sum()), dtype=np.int64)
-        return cls({name: column[known] for name, column in codes.items()}, counts)
+        is_declared = np.all([column >= 0 for column in codes.values()], axis=0)
+        counts = np.ones(int(is_declared.sum()), dtype=np.int64)
+        return cls({name: column[is_declared] for name, column in codes.items()}, counts)
 
     def table(self, parts: PartSet) -> np.ndarray:
         """Counts the rows of each part, shape ``parts.shape``."""
@@ -161,7 +161,7 @@ class OwnRows:
         return self._rows[part.key]
 
     def _cells(self, axes: Sequence[Axis], rows: np.ndarray) -> np.ndarray:
-        """Finds the cell of some axes in which each row lies; their number of cells for none."""
+        """Finds the cell of each row along some axes; the number of cells for a row in none."""
         positions = np.stack([axis.parts_of(self._codes[str(axis.column)][rows]) for axis in axes])
         inside, shape = (positions >= 0).all(axis=0), tuple(int(axis.size) for axis in axes)
         cells = np.full(len(rows), math.prod(shape))
@@ -174,9 +174,9 @@ class Units:
     """The whole units of a loss's rounded sums.
 
     Attributes:
-        step: Units of the loss itself to one.
-        sensitivity: The most by which a row moves all numbers together.
-        unit: One of them in the loss's natural units.
+        step: The number of the loss's own units in one.
+        sensitivity: The largest change of all numbers together by a row.
+        unit: A whole unit in the loss's natural units.
     """
 
     step: int
@@ -207,7 +207,7 @@ class Units:
 
 
 def most_units(width: int) -> int:
-    """Returns how many units a row moves at most in sums of so many entries, whatever the loss.
+    """Returns the largest change by a row, in units, of sums of so many entries, for any loss.
 
     A step is more than half of bound / (``FINENESS`` width), so bound / step is less than twice
     ``FINENESS`` units an entry; rounding adds one to each.
@@ -217,7 +217,7 @@ def most_units(width: int) -> int:
 
 @dataclass(frozen=True)
 class Addition:
-    """One query as parties answer it.
+    """One query to all parties.
 
     Attributes:
         parts: The parts.
@@ -289,16 +289,16 @@ class JointSum:
         return sum(math.prod(addition.shape) for addition in self.additions)
 
     def table(self, rows: OwnRows, source: Bits) -> np.ndarray:
-        """Returns a party's own numbers; draws what rounding needs."""
+        """Returns a party's own numbers; draws the bits of rounding."""
         return np.concatenate([addition.table(rows, source).ravel() for addition in self.additions])
 
     def noise(self, honest: int, source: Bits, plays: int = 1) -> np.ndarray:
-        """Draws what this process adds; see ``own_noise``."""
+        """Draws this process's noise; see ``own_noise``."""
         drawn = [own_noise(one.shape, one.loss, honest, source, plays).ravel() for one in self.additions]
         return np.concatenate(drawn)
 
     def cut(self, sums: np.ndarray) -> list[np.ndarray]:
-        """Makes arrays again of numbers that lie end to end."""
+        """Cuts numbers that lie end to end into arrays again."""
         # Arrays of 2 x 3 and of 4 cells were added as one of 10, which is cut at 6.
         shapes = [addition.shape for addition in self.additions]
         ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
@@ -360,7 +360,7 @@ class SecureFederation(Shown, CountSource):
         epsilon: The largest cost of all queries, in the schema's terms.
         parties: The number of parties.
         colluding: The number of parties that may pool the noise that they drew.
-        say: Called with a line of text after each round.
+        say: A function that is called with a line of text after each round.
 
     Attributes:
         abilities: Counts come as sums.
@@ -424,7 +424,7 @@ class SecureFederation(Shown, CountSource):
             rows: The largest number of rows of a party, public; by default the rows of its table.
             colluding: The number of parties that may pool the noise that they drew; by default the
                 number that secret sharing tolerates.
-            say: Called with a line of text after each round.
+            say: A function that is called with a line of text after each round.
         """
         require_tables(tables)
         longest = max(map(len, tables))
@@ -581,10 +581,10 @@ async def fit_jointly(
         task: The public facts.
         holding: This party's rows.
         add: Adds up what all parties pass, arrays of one length.
-        rounds: Asks what has noise.
+        rounds: The rounds of queries with noise.
         colluding: The number of parties that may pool the noise that they drew.
         plays: The number of parties that this process plays.
-        progress: Called with a line of text after each round.
+        progress: A function that is called with a line of text after each round.
     """
     loop, fitting = asyncio.get_running_loop(), True
 

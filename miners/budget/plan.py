@@ -143,10 +143,9 @@ class Plan:
             for row in table
         ]
         rule = "-" * max(len(row) for row in rows)
-        text = [self.title, rule, rows[0], rule, *rows[1:-1], rule, rows[-1]]
-        text += [f"Note: {note}" for note in self.notes]
-        text += [f"Warning: {warning}" for warning in self.warnings]
-        return "\n".join(text)
+        table_text = [self.title, rule, rows[0], rule, *rows[1:-1], rule, rows[-1]]
+        notes = [f"Note: {note}" for note in self.notes]
+        return "\n".join([*table_text, *notes, *(f"Warning: {warning}" for warning in self.warnings)])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(name)}</th>" for name in HEADINGS)
@@ -176,8 +175,7 @@ class FitWarning(UserWarning):
 
 _untold = ContextVar("untold", default=False)
 
-# Which handle a miner was last fitted on. Kept beside the miner, for a handle can be neither
-# pickled nor copied.
+# The handle of each miner's last fit. It is no attribute of the miner, because handles cannot be pickled or copied.
 _fitted_on: weakref.WeakKeyDictionary[object, weakref.ref[object]] = weakref.WeakKeyDictionary()
 
 
@@ -210,10 +208,10 @@ def tell(sentences: Iterable[str]) -> None:
 
 @contextmanager
 def untold(doubts: object = True) -> Iterator[None]:
-    """Keeps what is done within it from giving a ``FitWarning``, if there are doubts, which were told or are nobody's.
+    """Suppresses each ``FitWarning`` of a ``with`` block, if there are doubts, which were told already.
 
-    In this thread alone: the filters of ``warnings`` are those of all threads, and two that change them
-    and put them back in turn would leave one's change for good.
+    It changes this thread alone. The filters of ``warnings`` belong to all threads: two threads that
+    change and restore them in turn would leave one change for good.
     """
     before = _untold.set(bool(doubts) or _untold.get())
     try:
@@ -230,13 +228,13 @@ def remember_fit(miner: object, handle: object, certificate: Certificate | None 
 
 
 def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: int = 1) -> tuple[str, ...]:
-    """The warning that leaves cannot vote, where their counts are lost in noise.
+    """The warning that the counts of leaves are lost in noise, so they cannot vote.
 
     Args:
-        rows: The largest number of rows of the table; their exact number if it is ``known``.
+        rows: The largest number of rows of the table; their number if it is ``known``.
         leaves: The number of leaves.
         noise: Standard deviation of the noise in each count of a leaf.
-        known: Whether the caller knows the number of rows.
+        known: Whether ``rows`` is the number of rows of the table.
         trees: The number of trees whose predictions are averaged for each row. It reduces noise as
             a leaf of so many times the rows does.
     """
@@ -244,9 +242,11 @@ def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: in
     leaf = rows / leaves
     if leaf * math.sqrt(trees) >= CLEAR * noise:
         return ()
-    room = f"with {'about' if known else 'at most'} {rows:,} rows an average leaf has {rows_text(leaf)} of them"
-    against = f"against noise of about {rows_text(noise)} rows in each count"
-    return (f"{room}, {against}; take fewer or shallower trees, or a larger `epsilon`.",)
+    return (
+        f"with {'about' if known else 'at most'} {rows:,} rows an average leaf has {rows_text(leaf)} of them, "
+        f"against noise of about {rows_text(noise)} rows in each count; take fewer or shallower trees, or a larger "
+        "`epsilon`.",
+    )
 
 
 def rare_classes(
@@ -261,13 +261,15 @@ def rare_classes(
         noise: The standard deviation of the noise in these numbers.
         rare: The noise-dominated classes.
     """
-    named = [
+    texts = [
         f"{value!r} (about {max(count, 0):,.0f} of them, and noise of {noise:,.0f})"
         for value, count, each in zip(classes, rows, rare, strict=True)
         if each
     ]
-    wrong = "predicted probabilities may be wrong by more than a factor of two"
-    return f"`{target}` has too few rows of {first_of(named, 8)}: {wrong}."
+    return (
+        f"`{target}` has too few rows of {first_of(texts, 8)}: predicted probabilities may be wrong by more than a "
+        "factor of two."
+    )
 
 
 def loss_text(loss: Fraction) -> str:
@@ -295,11 +297,11 @@ def count_scale(schema: Schema, epsilon: Epsilon) -> float:
 
 
 def count_line(
-    schema: Schema, asked: str, parts: int, epsilon: Epsilon, each: Epsilon | None = None, *, level: int = 0
+    schema: Schema, query: str, parts: int, epsilon: Epsilon, each: Epsilon | None = None, *, level: int = 0
 ) -> PlanLine:
     """Returns the plan's line of one question for counts, or of several at ``each``."""
     noise = standard_deviation(count_scale(schema, each or epsilon))
-    return PlanLine(level, asked, "noisy_count", parts, epsilon.exact, noise)
+    return PlanLine(level, query, "noisy_count", parts, epsilon.exact, noise)
 
 
 def count_variance(scale: float) -> float:
@@ -366,7 +368,7 @@ class StepQuery:
     Attributes:
         name: The purpose of the query.
         verb: The verb of the handle.
-        asked: The query, for people.
+        text: The query, for people.
         noise: A function from the loss of one query to the noise in each number, and its unit.
         weight: The weight of one query among all fractions of the total.
         times: The number of such queries to the same rows: one for each numeric attribute, say.
@@ -375,7 +377,7 @@ class StepQuery:
 
     name: StepName
     verb: Verb
-    asked: str
+    text: str
     noise: Callable[[Epsilon], tuple[float, str]]
     weight: int = 1
     times: int = 1
@@ -418,9 +420,8 @@ class Step:
             nodes: The largest number of nodes in the query.
             cost: The cost of the step in all trees.
         """
-        noise, unit = self.noise
-        question = self.question
-        return PlanLine(self.level, question.asked, question.verb, nodes * question.numbers, cost.exact, noise, unit)
+        parts = nodes * self.question.numbers
+        return PlanLine(self.level, self.question.text, self.question.verb, parts, cost.exact, *self.noise)
 
 
 @dataclass(frozen=True)
@@ -462,7 +463,7 @@ class Recipe:
             epsilon: The total.
             levels: The queries of a node, for each level of splits.
             leaf: The queries of a leaf, each once.
-            spends_rest: See ``Recipe``.
+            spends_rest: As in ``Recipe``.
 
         Raises:
             QueryError: Some share would be below one nano-epsilon.
@@ -498,23 +499,22 @@ class Recipe:
         """Returns the step of the leaves that has this name."""
         return next(step for step in self.leaf if step.name is name)
 
-    def left(self, level: int, asked: Iterable[Step]) -> Epsilon:
-        """Returns what a path has left at a node, all levels above it being paid in full.
+    def left(self, level: int, paid: Iterable[Step]) -> Epsilon:
+        """Returns the rest of a path's epsilon at a node, after all levels above it.
 
         Args:
             level: Splits above the node.
-            asked: The steps that have been asked of the node itself.
+            paid: The steps of the node itself that were queried.
         """
-        # A total of 1, levels of .3 and .3 and a leaf of .4: at a node of the second level whose
-        # size was asked for .05 is left 1 - .3 - .05 = .65.
-        return self.total - _cost(step for above in self.levels[:level] for step in above) - _cost(asked)
+        # A total of 1, levels of .3 and .3 and a leaf of .4: a node of the second level whose size
+        # was queried at .05 has 1 - .3 - .05 = .65 left.
+        return self.total - _cost(step for above in self.levels[:level] for step in above) - _cost(paid)
 
-    def early_leaf(self, level: int, asked: Iterable[Step]) -> Step:
+    def early_leaf(self, level: int, paid: Iterable[Step]) -> Step:
         """Returns the last step of a node of ``level`` that is not split; see ``left``."""
         classes = self.leaf_step(StepName.CLASSES)
-        epsilon = self.left(level, asked) if self.spends_rest else classes.epsilon
-        question = replace(classes.question, asked="its classes, if it is too small for a split")
-        return Step(question, level, epsilon)
+        epsilon = self.left(level, paid) if self.spends_rest else classes.epsilon
+        return Step(replace(classes.question, text="its classes, if it is too small for a split"), level, epsilon)
 
 
 def _cost(steps: Iterable[Step]) -> Epsilon:
@@ -528,16 +528,16 @@ UNSEEDED = (
 
 
 _log = logging.getLogger("miners")
-QUIET = 2.0  # seconds of a fit before it says how far it has come
+QUIET = 2.0  # seconds of a fit before it shows its progress
 
 
 class Bill:
-    """Reads off the ledger what the questions inside a ``with`` block cost.
+    """Reads the cost of the queries inside a ``with`` block from the ledger.
 
-    A refusal that ends the block says so too; an interrupt (Ctrl-C) gets a note that says so.
+    A refusal that ends the block has this cost too; an interrupt (Ctrl-C) gets a note with it.
 
     Attributes:
-        total: Once it ended without an error: what was spent, exact.
+        total: The exact cost, after an end without an error.
     """
 
     total: Fraction
@@ -554,12 +554,14 @@ class Bill:
             self.total = self._spent()
         elif isinstance(error, Refusal):
             error.charged = None
-            with suppress(PinqError):  # whoever cannot look cannot say
+            with suppress(PinqError):  # without the ledger the cost stays unknown
                 error.charged = self._spent()
         elif isinstance(error, KeyboardInterrupt):
             with suppress(PinqError):
-                paid = f"The answers so far have cost epsilon {loss_text(self._spent())}."
-                error.add_note(f"{paid} The same call with reuse=True uses them at no cost and continues.")
+                error.add_note(
+                    f"The answers so far have cost epsilon {loss_text(self._spent())}. The same call with reuse=True "
+                    "uses them at no cost and continues."
+                )
 
     def _spent(self) -> Fraction:
         return Exact(self._handle.budget.spent - self._before)
@@ -568,7 +570,7 @@ class Bill:
 def patient(session: Session, request: Request) -> Answer:
     """Waits if the grant demands a slower pace, and logs this in ``miners``.
 
-    Fits and tables ask many questions. Refused in the middle, what was paid would be lost to most.
+    Fits and tables have many queries: a refusal in the middle would waste the epsilon that was paid.
     """
     while True:
         try:
@@ -581,7 +583,7 @@ def patient(session: Session, request: Request) -> Answer:
 
 
 def showing(act: str, total: Epsilon) -> Way:
-    """Returns the way that shows how far a fit has come, in a line on standard error, once it takes two seconds.
+    """Returns a way that shows the progress of a fit, in a line on standard error, after two seconds.
 
     Args:
         act: The analyst's action, as the line names it.
@@ -663,9 +665,9 @@ def begin_fit(
 
 
 def require_budget(handle: Pricing, needed: Epsilon, *, name: str, act: str = "") -> None:
-    """Raises ``BudgetExceeded`` unless so much remains as all queries of an act cost together.
+    """Raises ``BudgetExceeded`` unless the remaining budget pays for all queries of an act together.
 
-    It comes before the first query, so that no budget goes into half a tree, and the log has the
+    The check comes before the first query, so that no budget goes into half a tree. The log has the
     refusal.
 
     Args:

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-# Rows that a conditional law is shrunk by, for each of its cells, in units of the noise's scale.
-# Anything from a twentieth to a fifth does as well on the four tables of benchmarks/papers/dilca; without
-# it rare values seem far from everything.
+# Rows that are added to each cell of a conditional law, in units of the noise's scale. A twentieth to a fifth does as
+# well on the four tables of benchmarks/papers/dilca; without it rare values seem far from everything.
 SHRINK = 0.1
 
 
@@ -36,8 +35,7 @@ def conditionals(tables: Sequence[np.ndarray], scales: Sequence[float]) -> list[
         Arrays of the tables' shapes; each column adds up to 1, or to 0 where no row is left.
     """
     counts = [np.maximum(table, 0.0) for table in tables]
-    # A row total of a table adds up the noise of one row's cells: the narrower the table and its
-    # noise, the more it knows.
+    # A row total adds up the noise of one row's cells: a narrow table with little noise is more precise.
     weights = [1 / (table.shape[1] * max(scale, 1e-9) ** 2) for table, scale in zip(tables, scales, strict=True)]
     total = sum(weight * count.sum(axis=1) for weight, count in zip(weights, counts, strict=True))
     marginal = total / total.sum() if np.sum(total) > 0 else np.full(len(counts[0]), 1 / len(counts[0]))
@@ -113,8 +111,8 @@ def embedding(distances: np.ndarray) -> np.ndarray:
     # these are the points.
     centred = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()
     values, vectors = np.linalg.eigh(-centred / 2)
-    kept = values > 1e-12 * max(1.0, float(np.abs(values).max(initial=0.0)))
-    points = (vectors[:, kept] * np.sqrt(values[kept]))[:, ::-1]
+    positive = values > 1e-12 * max(1.0, float(np.abs(values).max(initial=0.0)))
+    points = (vectors[:, positive] * np.sqrt(values[positive]))[:, ::-1]
     # An eigenvector's sign is arbitrary: the largest coordinate is positive, so that equal
     # distances give equal points.
     largest = np.abs(points).argmax(axis=0)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 METHODS = ("max_relevance", "max_dependency", "mean_su", "baseline")
-MAX_METHODS = ("max_relevance", "max_dependency")  # those that choose a fixed number of attributes
+MAX_METHODS = ("max_relevance", "max_dependency")  # methods that choose a fixed number of attributes
 BINS = 5
 MAX_ATTRIBUTES = 60
 
@@ -91,7 +91,7 @@ class ContextTask(FitPlan["PrivateQueryable"]):
 
     @property
     def total(self) -> Epsilon:
-        """Returns what all of it costs."""
+        """Returns the cost of all queries."""
         return self.selection_epsilon + self.table_epsilon
 
     def others(self, target: str) -> tuple[str, ...]:
@@ -99,12 +99,12 @@ class ContextTask(FitPlan["PrivateQueryable"]):
         return tuple(name for name in self.splits if name != target)
 
     def parts(self, name: str) -> int:
-        """Returns how many values an attribute has."""
+        """Returns the number of values of an attribute."""
         return bind(self.splits[name], self.schema).size
 
     @property
     def choices(self) -> int:
-        """Returns how many noisy choices are made."""
+        """Returns the number of noisy choices."""
         if not self.selection_epsilon or self.method not in MAX_METHODS:
             return 0
         return len(self.targets) * (self.size if self.method == "max_relevance" else 1)
@@ -118,7 +118,7 @@ class ContextTask(FitPlan["PrivateQueryable"]):
 
     @property
     def max_pairs(self) -> int:
-        """Returns how many tables contexts can need at most."""
+        """Returns the largest number of tables that contexts can need."""
         size = self.size if self.choices else len(self.splits) - 1
         return min(len(self.targets) * size, len(self._all_pairs))
 
@@ -151,19 +151,19 @@ class ContextTask(FitPlan["PrivateQueryable"]):
 
     def lines(self) -> list[PlanLine]:
         """Returns the line of the queries that find contexts, if any, and that of the tables."""
-        schema, cost, most, lines = self.schema, self.selection_epsilon, self.max_pairs, list[PlanLine]()
+        schema, cost, max_tables, lines = self.schema, self.selection_epsilon, self.max_pairs, list[PlanLine]()
         if self.choices:
             attribute = "attribute" if self.method == "max_relevance" else f"set of {self.size} attributes"
             span = MutualInformation(self.targets[0]).span(schema) * schema.distance
             slack = float(span * self.choices / cost.exact) / 2**ENTROPY_BITS
-            asked = f"best {attribute} for a context"
-            lines.append(PlanLine(0, asked, "exp_mech", self.choices, cost.exact, slack, "bits"))
+            text = f"best {attribute} for a context"
+            lines.append(PlanLine(0, text, "exp_mech", self.choices, cost.exact, slack, "bits"))
         elif cost:
             pairs = len(self.selection_pairs)
             lines.append(count_line(schema, "tables of pairs, to find contexts", pairs, cost, cost // pairs))
         if cost := self.table_epsilon:
-            asked = "tables of each target and its context"
-            lines.append(count_line(schema, asked, most, cost, cost // most, level=1))
+            text = "tables of each target and its context"
+            lines.append(count_line(schema, text, max_tables, cost, cost // max_tables, level=1))
         return lines
 
     def notes(self) -> tuple[str, ...]:
@@ -172,19 +172,19 @@ class ContextTask(FitPlan["PrivateQueryable"]):
         return (*((ONE_TABLE,) if self.table_epsilon else ()), *((left_out,) if self.left_out else ()))
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns a warning where counts would not stand out of the noise, if rows are evenly spread.
+        """Returns a warning if noise would hide the counts of evenly spread rows.
 
         For example, 1,000 rows in a table of 20 by 5 values leave 10 rows for each cell: noise of a
         deviation above 10 brings the warning.
         """
-        most, noise = self.schema.max_rows if rows is None else rows, self.lines()[-1].noise or 0.0
+        expected, noise = self.schema.max_rows if rows is None else rows, self.lines()[-1].noise or 0.0
         largest = max(self.parts(name) for name in self.targets)
         other = sum(self.parts(name) for name in self.splits) / len(self.splits)
-        if most >= largest * other * noise:
+        if expected >= largest * other * noise:
             return ()
         return (
-            f"with at most {most:,} rows, the cells of a table of the widest target hold about "
-            f"{rows_text(most / (largest * other))} rows, and noise of a standard deviation of {rows_text(noise)}: "
+            f"with at most {expected:,} rows, the cells of a table of the widest target hold about "
+            f"{rows_text(expected / (largest * other))} rows, and noise of a standard deviation of {rows_text(noise)}: "
             "distances between its rare values are unreliable. "
             "A larger `epsilon`, fewer targets or a smaller `k` helps.",
         )
@@ -193,20 +193,20 @@ class ContextTask(FitPlan["PrivateQueryable"]):
         """Finds contexts, asks the tables, and computes the distances."""
         contexts, tables = select(source, self)
         if self.table_epsilon:
-            asked = ask_tables(source, self, self.pairs(contexts), self.table_epsilon)
-            tables = {pair: table.joined(tables.get(pair)) for pair, table in asked.items()}
-        found = np.mean([table.counts.sum() for table in tables.values()])
-        tell(self.warnings(max(0, round(found))))
+            answers = ask_tables(source, self, self.pairs(contexts), self.table_epsilon)
+            tables = {pair: table.joined(tables.get(pair)) for pair, table in answers.items()}
+        mean_rows = np.mean([table.counts.sum() for table in tables.values()])
+        tell(self.warnings(max(0, round(mean_rows))))
         of_targets = {name: tables_of(name, context, tables) for name, context in contexts.items()}
         matrices = {
-            name: value_distances(conditionals([table.counts for table in own], [table.scale for table in own]))
-            for name, own in of_targets.items()
+            name: value_distances(conditionals([one.counts for one in its_tables], [one.scale for one in its_tables]))
+            for name, its_tables in of_targets.items()
         }
         return LearnedDistances(self, contexts, matrices)
 
 
 def _selection_epsilon(method: str, total: Epsilon, share: Fraction, size: int, others: int) -> Epsilon:
-    """Returns what of ``total`` finds contexts.
+    """Returns the part of ``total`` that finds contexts.
 
     It is 0 where every target has only one possible context: the max methods take ``size`` of
     ``others`` attributes, and mean SU takes at least one. With 3 other attributes and ``k=3``, for
@@ -222,11 +222,8 @@ def _targets(
     schema: Schema, target: str | Sequence[str] | None, splits: Mapping[str, Values | Cuts]
 ) -> tuple[str, ...]:
     """Returns the targets as a tuple. Raises ``QueryError`` unless they are different attributes."""
-    targets: tuple[str, ...]
-    if target is None:
-        targets = tuple(splits)
-    else:
-        targets = tuple(target) if is_listing(target) else (target,)
+    names = splits if target is None else target
+    targets: tuple[str, ...] = tuple(names) if is_listing(names) else (names,)
     for name in targets:
         schema.column(name)
         if name not in splits:
@@ -261,8 +258,11 @@ class NoisyTable:
         """
         if other is None:
             return self
-        own, others = self.scale**-2, other.scale**-2
-        return NoisyTable((self.counts * own + other.counts * others) / (own + others), (own + others) ** -0.5)
+        weight, other_weight = self.scale**-2, other.scale**-2
+        return NoisyTable(
+            (self.counts * weight + other.counts * other_weight) / (weight + other_weight),
+            (weight + other_weight) ** -0.5,
+        )
 
 
 def select(handle: PrivateQueryable, task: ContextTask) -> tuple[dict[str, tuple[str, ...]], dict[Pair, NoisyTable]]:
@@ -312,17 +312,17 @@ def mean_context(uncertainty: Mapping[Pair, float], target: str, others: Sequenc
 def predominant_context(uncertainty: Mapping[Pair, float], target: str, others: Sequence[str]) -> tuple[str, ...]:
     """Returns the attributes that no more relevant attribute makes redundant (DILCA_RR).
 
-    An attribute is redundant beside a kept one that it shares at least as much with as with the
+    An attribute is redundant if it shares at least as much with a member of the context as with the
     target (Yu & Liu 2003; Ienco et al. 2012). For example, ``town`` shares 0.5 with the target and
     ``region`` 0.4; if the two share 0.6 with each other, ``region`` is left out.
     """
-    kept: list[str] = []
+    members: list[str] = []
     for name in sorted(others, key=lambda name: -uncertainty[target, name]):
         relevance = uncertainty[target, name]
-        is_new = relevance > 0 and all(uncertainty[member, name] < relevance for member in kept)
-        if is_new or not kept:
-            kept.append(name)
-    return tuple(name for name in others if name in kept)
+        is_new = relevance > 0 and all(uncertainty[member, name] < relevance for member in members)
+        if is_new or not members:
+            members.append(name)
+    return tuple(name for name in others if name in members)
 
 
 def _chosen_contexts(handle: PrivateQueryable, task: ContextTask) -> dict[str, tuple[str, ...]]:
@@ -340,7 +340,7 @@ def _chosen_contexts(handle: PrivateQueryable, task: ContextTask) -> dict[str, t
 
 
 def _score(task: ContextTask, target: str) -> MutualInformation:
-    """Returns the score of a candidate: what it tells about the target's values."""
+    """Returns the score of a candidate: its information about the target's values."""
     split = task.splits[target]
     return MutualInformation(split if isinstance(split, Cuts) else split.column)
 
@@ -508,7 +508,7 @@ class DPDilca(Miner):
             handle: A private handle; see ``pinq.open``, ``pinq.simulate``.
             target: An attribute or a list of them; None for all. Records can be compared by the
                 attributes that were targets.
-            reuse: Use the stored answers of an identical earlier fit, at no cost.
+            reuse: Whether to use the stored answers of an identical earlier fit, at no cost.
 
         Raises:
             QueryError: A parameter or the target is wrong.
@@ -624,9 +624,8 @@ class DPDilca(Miner):
 
     def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
         try:
-            schema = Schema.model_validate(stored["schema"])
             targets: dict[str, dict[str, Sequence[str]]] = dict(stored["targets"])
-            task = self._checked(schema, list(targets))
+            task = self._checked(Schema.model_validate(stored["schema"]), list(targets))
             distances = {name: np.array(entry["distances"], dtype=np.float64) for name, entry in targets.items()}
             contexts = {name: tuple(entry["context"]) for name, entry in targets.items()}
             if not _fits(task, contexts, distances):
@@ -656,7 +655,7 @@ class DPDilca(Miner):
         return fitted.plan(self.schema_, list(self.distances_))
 
     def _checked(self, schema: Schema, target: str | Sequence[str] | None) -> ContextTask:
-        """Returns what is to be learned, all of it checked before anything is spent."""
+        """Returns the checked fit."""
         total = Epsilon.of(self.epsilon)
         whole_number("k", self.k, 1, MAX_ATTRIBUTES)
         require_word("method", self.method, METHODS)
@@ -694,13 +693,13 @@ class DPDilca(Miner):
         """Returns the distances of a target. Raises ``QueryError`` if none were learned."""
         self._require_fitted("distances_")
         if target not in self.distances_:
-            asked = "name the attribute" if target is None else f"no distances were learned for {target!r}"
+            problem = "name the attribute" if target is None else f"no distances were learned for {target!r}"
             near = "" if target is None else closest(target, self.distances_)
-            raise QueryError(f"{asked}{near}; they were learned for {', '.join(self.distances_)}.")
+            raise QueryError(f"{problem}{near}; they were learned for {', '.join(self.distances_)}.")
         return self.distances_[str(target)]
 
     def _codes(self, X: Frame) -> dict[str, np.ndarray]:
-        """Returns which value each record has, as an index, for each learned attribute."""
+        """Returns the index of each record's value, for each learned attribute."""
         indices = {}
         for name in self.distances_:
             codes = encode(self.schema_, name, X)

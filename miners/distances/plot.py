@@ -37,7 +37,7 @@ def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axe
     order = _dendrogram(tree_ax, matrix)
     largest = max(float(matrix.max()), 1e-9)
     image = _heat_map(map_ax, matrix[np.ix_(order, order)], [labels[index] for index in order], largest)
-    # Which colour is which distance stands below the dendrogram.
+    # The colour scale is below the dendrogram.
     high = tree_ax.get_window_extent().height / tree_ax.figure.dpi
     bar = tree_ax.inset_axes((0.05, -SCALE / high, 0.8, 0.1 / high))
     scale = map_ax.figure.colorbar(image, bar, orientation="horizontal", ticks=[0, largest], format="%.2g")
@@ -179,8 +179,9 @@ def fitted_html(
         for name, context in contexts.items()
     )
     columns = "<thead><tr><th>attribute</th><th>context</th></tr></thead>"
-    why = "Left out, for they have a single declared value"
-    unused = f"<p>{why}: {escape(', '.join(left_out))}</p>" if left_out else ""
+    unused = (
+        f"<p>Left out, for they have a single declared value: {escape(', '.join(left_out))}</p>" if left_out else ""
+    )
     small = [(name, frame) for name, frame in distances.items() if len(frame) <= SHOWN_VALUES]
     frames = "".join(
         f"<p>Distances between values of <b>{escape(name)}</b></p>{frame.round(3).to_html()}"

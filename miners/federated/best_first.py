@@ -36,8 +36,8 @@ from miners.growth.candidates import impurity_reduction
 from pinq.language.specs import MAX_PARTS, bind
 from pinq.public.epsilon import ZERO, Epsilon
 
-MIN_GAIN = 0.002  # what gains less is not split; Wang et al., sec. 4, say 0.01, with nothing else against noise
-MIN_SHARE = 0.1  # and what has fewer rows than this over max_nodes of all, epsilon / M there
+MIN_GAIN = 0.002  # the least gain of a split; 0.01 in Wang et al., sec. 4, with nothing else against noise
+MIN_SHARE = 0.1  # over max_nodes: the least share of all rows in a split node; epsilon / M there
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class FoundSplit:
 class BestFirst(FederatedStrategy):
     """Best-first growth of a tree, by summed histograms of all owners (Wang et al., sec. 3).
 
-    One table for each column serves all of its splitting functions, so each is asked at 1/n of the
-    share for n columns, not at 1/|H|.
+    One table for each column serves all of its splitting functions. So each table of n columns gets
+    1/n of the share, not 1/|H|.
 
     With ``decay`` each level gets half of the one above it (renormalized, privacy.md 5). Below
     ``depth`` no split is sought.
@@ -84,7 +84,7 @@ class BestFirst(FederatedStrategy):
     @property
     def together(self) -> int:
         """The number of nodes whose classes one query can count in the widest table."""
-        widest = max(bind(own.base, self.problem.schema).size for own in self.functions)
+        widest = max(bind(functions.base, self.problem.schema).size for functions in self.functions)
         return max(1, MAX_PARTS // (widest * self.problem.cells))
 
     @cached_property
@@ -125,7 +125,7 @@ class BestFirst(FederatedStrategy):
         """Asks for the tables of all columns at once, and takes each node's best split by them."""
         epsilon = self.count_epsilon(steps, len(task.source.owners))
         losses = dict.fromkeys(task.source.owners, epsilon)
-        answers = task.count([(nodes.partition(own.base, task.classes), losses) for own in self.functions])
+        answers = task.count([(nodes.partition(one.base, task.classes), losses) for one in self.functions])
         # By column, for each node the tables of its parts.
         tables = [
             {
@@ -136,12 +136,12 @@ class BestFirst(FederatedStrategy):
         ]
         summed = [pooled(task.source.living(table)).counts for table in tables]
         reductions = [
-            impurity_reduction(self.criterion, own.tables(counts)[..., : self.problem.classes])
-            for own, counts in zip(self.functions, summed, strict=True)
+            impurity_reduction(self.criterion, one.tables(counts)[..., : self.problem.classes])
+            for one, counts in zip(self.functions, summed, strict=True)
         ]
         # The best of all functions: with 10 thresholds and 3 groups, number 11 is function 1 of
         # column 1.
-        places = [(column, number) for column, own in enumerate(self.functions) for number in range(len(own.splits))]
+        places = [(column, number) for column, one in enumerate(self.functions) for number in range(len(one.splits))]
         best = [places[number] for number in np.concatenate(reductions, axis=1).argmax(axis=1)]
         paid = dict.fromkeys(losses, epsilon * len(self.functions))
         return [
@@ -164,13 +164,13 @@ class BestFirst(FederatedStrategy):
         growth.seek(growth.nodes)
         splits = 0
         while growth.queue and splits < self.max_nodes:
-            most = min(self.at_once, self.max_nodes - splits, len(growth.queue))
-            batch = [heapq.heappop(growth.queue)[1] for _ in range(most)]
+            count = min(self.at_once, self.max_nodes - splits, len(growth.queue))
+            batch = [heapq.heappop(growth.queue)[1] for _ in range(count)]
             splits += len(batch)
             children = growth.split(batch)
             if splits < self.max_nodes:  # no query after the last split
                 growth.seek(children)
-        # Counts of nodes that are not split after all have been paid for.
+        # The counts of unsplit nodes are paid, so they are used.
         for number, proposal in growth.proposals.items():
             below = {name: pooled([answer[name] for answer in proposal.below]) for name in proposal.below[0]}
             growth.nodes[number].answers.append(below)
@@ -184,7 +184,7 @@ class _Growth:
     Attributes:
         nodes: All nodes, the root first.
         proposals: The splits found for nodes that are not split yet, by the nodes' numbers.
-        queue: The proposals that gain enough, as a heap: the negative gain in rows, and the number.
+        queue: The proposals with enough gain, as a heap: the negative gain in rows, and the number.
     """
 
     def __init__(self, task: GrowthTask, strategy: BestFirst) -> None:
@@ -194,7 +194,7 @@ class _Growth:
         self.queue: list[tuple[float, int]] = []
 
     def split(self, numbers: Sequence[int]) -> list[HeldNode]:
-        """Splits nodes as found; returns their children, with what is known of them."""
+        """Splits nodes as found; returns their children, with their counts."""
         parents = [self.nodes[number] for number in numbers]
         proposals = {parent: self.proposals.pop(number) for parent, number in zip(parents, numbers, strict=True)}
         splits = [proposals[parent].split for parent in parents]
@@ -234,7 +234,7 @@ class _Growth:
     def _rows(self, node: HeldNode) -> float:
         """Returns the estimated rows of a node.
 
-        The root, of which nothing is known yet, has all that there can be.
+        A root without an answer has ``max_rows``.
         """
         if not node.answers:
             return float(self.task.problem.schema.max_rows)
@@ -242,10 +242,7 @@ class _Growth:
         return max(0.0, node.rows)
 
     def _is_large_enough(self, node: HeldNode) -> bool:
-        """Returns whether a split can be of use: noise must not drown the counts below the node.
-
-        Nor must the node be a trifle of the whole.
-        """
+        """Returns whether a node is split: its rows exceed the noise below it, and a small share of all rows."""
         source = self.task.source
         if node.level >= self.recipe.depth:
             return False

@@ -7,9 +7,9 @@ Federated miners query a ``CountSource`` for counts; ``agreed_schema`` compares 
 of several owners.
 
 Privacy:
-    Claim: at each owner, what that owner's own policy says and its own ledger enforces.
-    Why: a question to the federation is the same question to each handle, and all that is done here
-    follows from what the handles let out: answers, errors, and how long they took. Time is outside
+    Claim: at each owner, the claim of its own policy, which its own ledger enforces.
+    Why: a query to the federation is the same query to each handle, and everything here follows from
+    the output of the handles: answers, errors, and their times. Time is outside
     the layer's guarantee (docs/known-limits.md), and so is which owner was too slow. Held by:
     tests/unit/federated/test_federation.py.
 """
@@ -75,7 +75,7 @@ def agreed_schema(schemas: Mapping[str, Schema]) -> Schema:
 
 
 def _differences(owner: str, ours: Schema, other: str, theirs: Schema) -> list[str]:
-    """Names where two schemas do not give every row the same codes, one text each."""
+    """Lists the differences of two schemas that give a row other codes, one text each."""
     texts = [f"{other!r} has no column `{name}`" for name in ours.columns if name not in theirs.columns]
     texts += [f"{owner!r} has no column `{name}`" for name in theirs.columns if name not in ours.columns]
     for name, column in ours.columns.items():
@@ -88,7 +88,7 @@ def _differences(owner: str, ours: Schema, other: str, theirs: Schema) -> list[s
 def _column_differences(
     owner: str, ours: Categorical | Numeric, other: str, theirs: Categorical | Numeric
 ) -> list[str]:
-    """Names where two declarations of a column differ."""
+    """Lists the differences of two declarations of a column."""
     if ours.type != theirs.type:
         return [f"{ours.type} at {owner!r}, {theirs.type} at {other!r}"]
     left, right = (column.model_dump(exclude={"unreviewed", "cuts"}) for column in (ours, theirs))
@@ -110,7 +110,7 @@ def _column_differences(
 
 
 Ability = Literal["choices", "sums"]
-"""What a source does beside counting: owners choose by their own rows, or counts come as sums with one noise."""
+"""An ability beside counts: owners choose by their own rows, or counts come as sums with one noise."""
 
 Selection = slice | list[int] | np.ndarray
 T = TypeVar("T")
@@ -275,10 +275,10 @@ class SumsNeeded:
     """The sums that a fit needs from parties that add up, by public facts.
 
     Attributes:
-        cells: For each attribute, cells that tell apart whatever is asked of its rows.
+        cells: For each attribute, cells from which all its counts and sums can be added up.
         count: The smallest loss of a count.
-        sums: The smallest loss of sums of derivatives; None where none are asked.
-        width: Entries of a row's vector there.
+        sums: The smallest loss of sums of derivatives; None without sums.
+        width: The number of entries of a row's vector in these sums.
     """
 
     cells: tuple[Values | Cuts, ...]
@@ -340,7 +340,7 @@ class FederatedParts(Shown):
         """Asks for noisy numbers of rows, by owner.
 
         Args:
-            epsilon: The cost at each owner; or, by owner, losses of those that are to be asked.
+            epsilon: The cost at each owner; or a mapping from the queried owners to their losses.
             reuse: As in ``PrivateQueryable.noisy_count``.
         """
         return self._source.ask([self.question("noisy_count", epsilon=epsilon, reuse=reuse)])[0]
@@ -398,7 +398,7 @@ class FederatedParts(Shown):
 
 
 def progress_of(say: Callable[[str], object] | None) -> Callable[[str], object]:
-    """Returns what is called with a line of text after each round.
+    """Returns the function that is called with a line of text after each round.
 
     Raises ``QueryError`` if it cannot be called.
     """
@@ -420,7 +420,7 @@ def spent_text(spent: Mapping[str, Fraction | None]) -> str:
 
 
 Rule = Literal["fail", "wait", "drop"]
-AT_ONCE = 4  # requests in flight at one owner: as many as a server works on for one token
+AT_ONCE = 4  # requests in flight at one owner: a server's limit for one token
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 
@@ -518,10 +518,10 @@ class Federation(Shown, CountSource):
         """
         if not self.owners:
             raise QueryError("all owners of this federation were dropped; make a new one with handles that answer.")
-        asked = {name: self._handles[name] for name in self.owners}
+        handles = {name: self._handles[name] for name in self.owners}
         if self.act is not None:
-            asked = {name: handle.named(self.act) for name, handle in asked.items()}
-        return FederatedParts(self, {name: handle.parts() for name, handle in asked.items()})
+            handles = {name: handle.named(self.act) for name, handle in handles.items()}
+        return FederatedParts(self, {name: handle.parts() for name, handle in handles.items()})
 
     def budgets(self) -> dict[str, Budget | None]:
         """The budget of each owner, also of dropped ones; None if an owner does not report it."""
@@ -537,19 +537,18 @@ class Federation(Shown, CountSource):
 
     def spent(self) -> dict[str, Fraction | None]:
         """Returns the charges of each ledger since the federation was made; None if it is silent."""
-        spent: dict[str, Fraction | None] = {}
-        for name, budget in self.budgets().items():
-            before = self._before[name]
-            spent[name] = None if budget is None or before is None else budget.spent - before
-        return spent
+        budgets = self.budgets().items()
+        pairs = ((name, budget, self._before[name]) for name, budget in budgets)
+        return {
+            name: None if budget is None or before is None else budget.spent - before for name, budget, before in pairs
+        }
 
     def each(self, act: Callable[[PrivateQueryable], T]) -> dict[str, T]:
         """Applies a function to each handle, all at once; ``on_failure`` rules failures."""
-        asked = self.owners
-        calls = [(name, partial(lambda handle, _: act(handle), self._handles[name])) for name in asked]
+        owners = self.owners
+        calls = [(name, partial(lambda handle, _: act(handle), self._handles[name])) for name in owners]
         outcomes = self._together(calls)
-        living = self.owners  # those that failed are not among them
-        return {name: outcome for name, outcome in zip(asked, outcomes, strict=True) if name in living}
+        return {name: outcome for name, outcome in zip(owners, outcomes, strict=True) if name in self.owners}
 
     each_handle = each
 
@@ -616,12 +615,12 @@ class Federation(Shown, CountSource):
         }
         if causes:
             if all(isinstance(outcome, QueryError) for outcome in outcomes):
-                raise next(iter(causes.values()))  # nobody could answer any of that, and nobody charged it
+                raise next(iter(causes.values()))  # no owner could answer, so none charged
             self._give_up(causes)
         return outcomes
 
     def _persist(self, name: str, call: Callable[[bool], T], stop: threading.Event) -> T | PinqError:
-        """Returns one owner's answer, or its error after waiting where the rule says so."""
+        """Returns one owner's answer, or its error, after waits if the rule is "wait"."""
         end, pause, again = time.monotonic() + self.patience, FIRST_PAUSE, False
         while True:
             try:
@@ -630,8 +629,7 @@ class Federation(Shown, CountSource):
                 may_pass = self.on_failure == "wait" and isinstance(error, (Unavailable, TooManyRequests))
                 if not may_pass or time.monotonic() + pause > end or stop.is_set():
                     return error
-                # What did not come back may have been charged: the same question is not paid for
-                # twice.
+                # The lost answer may have been charged: the same query is not paid for twice.
                 again = True
                 self._say(f"waiting for {name}, {end - time.monotonic():.0f} s more at most: {error}")
                 stop.wait(pause)
@@ -659,17 +657,17 @@ class Federation(Shown, CountSource):
 def _named(handles: Handles) -> dict[str, PrivateQueryable]:
     """The handles by the names of their owners."""
     if isinstance(handles, Mapping):
-        named = dict(handles)
+        by_name = dict(handles)
     elif is_listing(handles):
-        named = {f"owner {number}": handle for number, handle in enumerate(handles, start=1)}
+        by_name = {f"owner {number}": handle for number, handle in enumerate(handles, start=1)}
     else:
         raise QueryError(
             f"a federation is made of handles, in a list or by the names of their owners, not of "
             f"{type(handles).__name__}."
         )
-    if not named:
+    if not by_name:
         raise QueryError("a federation needs at least one handle.")
-    for name, handle in named.items():
+    for name, handle in by_name.items():
         if not isinstance(name, str) or not name:
             raise QueryError(f"the owner {name!r} must have a text for a name.")
         if schema_of(handle) is None:
@@ -677,10 +675,10 @@ def _named(handles: Handles) -> dict[str, PrivateQueryable]:
                 f"what stands for {name!r} is no handle but {type(handle).__name__}; open one with pinq.open "
                 f"or pinq.connect."
             )
-    if len({id(handle) for handle in named.values()}) < len(named):
+    if len({id(handle) for handle in by_name.values()}) < len(by_name):
         raise QueryError("the same handle stands for two owners; their people must be disjoint.")
     accounts: dict[str, str] = {}
-    for name, handle in named.items():
+    for name, handle in by_name.items():
         other = accounts.setdefault(handle.account, name)
         if other != name:
             tell(
@@ -689,15 +687,15 @@ def _named(handles: Handles) -> dict[str, PrivateQueryable]:
                     "people would count twice, and pay twice. Name each owner once."
                 ]
             )
-    return named
+    return by_name
 
 
 def _at_once(calls: Sequence[tuple[str, Callable[[], T]]], stop: threading.Event | None = None) -> list[T]:
-    """Makes all calls at the same time, so that a slow owner keeps no other one waiting.
+    """Makes all calls at the same time, so that no owner waits for a slow one.
 
     Args:
-        calls: Each with the owner that it goes to.
-        stop: Set where all is broken off, for those that are waiting.
+        calls: The calls, each with the name of its owner.
+        stop: The event that ends all waits after an error.
 
     Returns:
         The results, in order.

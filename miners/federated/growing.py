@@ -6,8 +6,8 @@ of values against the rest.
 
 Privacy:
     Claim: at each owner, every path from the root to a leaf is asked the total of the fit exactly.
-    Why: a node knows what its path has paid at each owner, and a leaf is asked with all that is
-    left. Parts that are asked together are disjoint, so they cost what one of them costs. Held by:
+    Why: a node notes the payments of its path at each owner, and the query of a leaf gets the rest.
+    The parts of one query are disjoint, so they cost as much as one of them. Held by:
     tests/unit/federated/test_topdown_bill.py.
 """
 
@@ -43,11 +43,11 @@ from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Schema, Value
 
 MAX_THRESHOLDS = 4096
-MAX_VALUES = 1024  # that are each put against the rest unasked: as many splits, each of which names all values
+MAX_VALUES = 1024  # of a column that by default has a split for each value: every split names all values
 Binary = Cuts | Groups
 ColumnSplits = int | Sequence[float] | Sequence[Value] | Sequence[Sequence[Value]]
 SplitsByColumn = Mapping[str, ColumnSplits]
-"""By column: thresholds of a number, or how many; values or lists of values, each against the rest."""
+"""By column: thresholds of a number, or their count; values or lists of values, each against the rest."""
 
 
 @dataclass(frozen=True)
@@ -102,70 +102,74 @@ def splitting_functions(
         schema: The public schema.
         target: The column to predict, which is no attribute; None while it is not known.
         attributes: Names of columns; None for all but the target.
-        splits: By column, in place of the default: for a numeric one its thresholds, or how many
-            evenly spaced ones; for a categorical one a list of values or lists of values, each
-            against the rest. By default 10 evenly spaced thresholds from the lower
+        splits: The splits by column, in place of the default: thresholds of a numeric column, or a
+            number of evenly spaced ones; a list of values or lists of values of a categorical column,
+            each against the rest. By default 10 evenly spaced thresholds from the lower
             bound up, and each value.
 
     Raises:
         QueryError: An unknown column or value, a threshold out of bounds, no split for a column,
             too many values to put each against the rest.
     """
-    own = by_column("splits", splits, "names of columns to thresholds or groups of values", schema.column)
+    by_name = by_column("splits", splits, "names of columns to thresholds or groups of values", schema.column)
     names = attribute_names(schema, target, attributes)
-    require_attributes("splits", own, names)
-    sets = [_of_column(schema, name, own.get(name)) for name in names]
+    require_attributes("splits", by_name, names)
+    sets = [_of_column(schema, name, by_name.get(name)) for name in names]
     functions = tuple(functions for functions in sets if functions is not None)
     if not functions:
         raise QueryError("there is no splitting function.")
     return functions
 
 
-def _of_column(schema: Schema, name: str, own: ColumnSplits | None) -> SplitSet | None:
+def _of_column(schema: Schema, name: str, given_splits: ColumnSplits | None) -> SplitSet | None:
     """Returns a column's functions.
 
-    None where it is a numeric one so coarse that nothing lies between two cells.
+    None for a numeric column of a single cell.
     """
     if name in schema.numeric_columns:
-        points = _thresholds(schema, name, 10 if own is None else own)
-        if not points and not is_listing(own):
+        points = _thresholds(schema, name, 10 if given_splits is None else given_splits)
+        if not points and not is_listing(given_splits):
             return None
         base = Cuts(name, tuple(points))
         bind(base, schema)
         return SplitSet(base, tuple(Cuts(name, (point,)) for point in base.points), schema)
-    return _of_values(schema, name, own)
+    return _of_values(schema, name, given_splits)
 
 
-def _thresholds(schema: Schema, name: str, own: ColumnSplits) -> Sequence[CutPoint]:
-    if is_whole(own):
-        if not 1 <= own <= MAX_THRESHOLDS:
-            raise QueryError(f"`splits` asks for {own} thresholds of `{name}`; it must be 1 to {MAX_THRESHOLDS:,}.")
+def _thresholds(schema: Schema, name: str, given_splits: ColumnSplits) -> Sequence[CutPoint]:
+    if is_whole(given_splits):
+        if not 1 <= given_splits <= MAX_THRESHOLDS:
+            raise QueryError(
+                f"`splits` asks for {given_splits} thresholds of `{name}`; it must be 1 to {MAX_THRESHOLDS:,}."
+            )
         # Equal distances from the lower bound up, the first point just above it: of many quantities most
         # values are the least, say 0.
         column = schema.numeric(name)
         if column.cells < 2:
             return ()
-        rest, lowest = equal_width(schema, name, int(own)), column.cut_before(1)
+        rest, lowest = equal_width(schema, name, int(given_splits)), column.cut_before(1)
         return rest if rest and column.threshold(rest[0], name) == 1 else (lowest, *rest)
-    if not is_listing(own):
-        raise QueryError(f"`splits` of `{name}` is {own!r}; it must be a list of thresholds, or how many.")
-    return tuple(own)  # type: ignore[arg-type]  # `Cuts` checks each of them
+    if not is_listing(given_splits):
+        raise QueryError(f"`splits` of `{name}` is {given_splits!r}; it must be a list of thresholds, or how many.")
+    return tuple(given_splits)  # type: ignore[arg-type]  # `Cuts` checks each of them
 
 
-def _of_values(schema: Schema, name: str, own: ColumnSplits | None) -> SplitSet:
+def _of_values(schema: Schema, name: str, given_splits: ColumnSplits | None) -> SplitSet:
     """Returns groups of values, each against the rest, each pair once."""
     column = schema.categorical(name)
     labels = column.labels
-    if own is not None and not is_listing(own):
-        raise QueryError(f"`splits` of `{name}` is {own!r}; it must be a list of values, or of lists of values.")
-    if own is None and len(labels) > MAX_VALUES:
+    if given_splits is not None and not is_listing(given_splits):
+        raise QueryError(
+            f"`splits` of `{name}` is {given_splits!r}; it must be a list of values, or of lists of values."
+        )
+    if given_splits is None and len(labels) > MAX_VALUES:
         raise QueryError(
             f"`{name}` has {len(labels):,} values; at most {MAX_VALUES:,} are each put against the rest. Say "
             "in `splits` which groups of them to try, "
             "leave the column out of `attributes`, or use strategy 'turns'."
         )
     pairs: dict[frozenset[frozenset[int]], Groups] = {}
-    for group in labels if own is None else own:
+    for group in labels if given_splits is None else given_splits:
         values = group if isinstance(group, (list, tuple)) else (group,)
         codes = frozenset(column.code_of(value, name) for value in values)
         rest = frozenset(range(column.codes)) - codes
@@ -212,21 +216,21 @@ class HeldNode(OpenNode):
         return self.paid.get(owner, ZERO)
 
     def pool(self, source: CountSource) -> None:
-        """Takes what the owners answered that are still there, and forgets what others did.
+        """Uses the answers of the remaining owners only.
 
-        Counts add up over owners; answers of one time and another are averaged.
+        Counts add up over owners; several answers are averaged.
         """
         self.cells, self.variance = None, math.inf
         for answer in self.answers:
             self.observe(*pooled(source.living(answer)))
 
     def child(self, used: frozenset[str]) -> Self:
-        """Returns an open node below, on whose path as much has been paid; ``branch`` places it."""
+        """Returns an open node below, with the payments of its path; ``branch`` places it."""
         return type(self)(used=used, level=self.level + 1, parts=self.parts, paid=self.paid)
 
 
 def gather(nodes: Sequence[HeldNode]) -> tuple[FederatedParts, list[HeldNode]]:
-    """Returns nodes as one collection of parts, and in the order of that."""
+    """Returns nodes as one collection of parts, and the nodes in its order."""
     by_parts: dict[int, list[HeldNode]] = defaultdict(list)
     for node in nodes:
         by_parts[id(node.parts)].append(node)
@@ -278,13 +282,13 @@ class GrowthTask:
         """The parts of which classes are counted."""
         return Values(str(self.problem.target))
 
-    def count(self, asked: Sequence[tuple[FederatedParts, Mapping[str, Epsilon]]]) -> list[Answer]:
+    def count(self, tables: Sequence[tuple[FederatedParts, Mapping[str, Epsilon]]]) -> list[Answer]:
         """Asks for collections of parts times classes, each at losses by owner, in one round.
 
         Returns:
             For each the counts of shape (parts, cells).
         """
-        questions = [cells.question("noisy_count", epsilon=epsilon, reuse=self.reuse) for cells, epsilon in asked]
+        questions = [cells.question("noisy_count", epsilon=epsilon, reuse=self.reuse) for cells, epsilon in tables]
         return [
             {
                 name: OwnerTally(tally.counts.reshape(-1, self.problem.cells), tally.variance)
@@ -297,7 +301,7 @@ class GrowthTask:
 def ask_leaves(task: GrowthTask, leaves: Sequence[HeldNode]) -> None:
     """Asks for the class histograms of all leaves, in one round.
 
-    Each is asked, at each owner, with all that its path has left there.
+    The query of a leaf to an owner gets all epsilon that its path has left there.
     """
     owners = task.source.owners
     # A leaf with .1 left here and .2 there is in one request with all others like it.
@@ -305,11 +309,11 @@ def ask_leaves(task: GrowthTask, leaves: Sequence[HeldNode]) -> None:
     for leaf in leaves:
         by_left[tuple(task.problem.epsilon - leaf.paid_at(name) for name in owners)].append(leaf)
     gathered = [gather(alike) for alike in by_left.values()]
-    asked = [
+    tables = [
         (parts.partition(task.classes), dict(zip(owners, left, strict=True)))
         for left, (parts, _) in zip(by_left, gathered, strict=True)
     ]
-    for answer, (_, ordered) in zip(task.count(asked), gathered, strict=True):
+    for answer, (_, ordered) in zip(task.count(tables), gathered, strict=True):
         for row, leaf in enumerate(ordered):
             leaf.answers.append({name: OwnerTally(tally.counts[row], tally.variance) for name, tally in answer.items()})
 
@@ -345,16 +349,16 @@ class FederatedStrategy(StepQueries):
         return max(family.max_parts(schema) for family in families(schema, self.attributes))
 
     def lines(self) -> tuple[PlanLine, ...]:
-        """Returns how the steps read in a plan."""
-        *asked, leaves = self.steps()
-        nodes = [min(self.parts**step.level, self.max_nodes) for step in asked]
+        """Returns the lines of the steps in a plan."""
+        *inner, leaves = self.steps()
+        nodes = [min(self.parts**step.level, self.max_nodes) for step in inner]
         ends = min(self.parts**leaves.level, self.max_nodes * (self.parts - 1) + 1)
-        return tuple(step.line(count, step.cost) for step, count in zip([*asked, leaves], [*nodes, ends], strict=True))
+        return tuple(step.line(count, step.cost) for step, count in zip([*inner, leaves], [*nodes, ends], strict=True))
 
     def leaf_step(self, level: int, epsilon: Epsilon) -> Step:
         """Returns the question to each leaf below so many levels of splits."""
         return Step(self.classes_query("each leaf, at least"), level, epsilon)
 
-    def choice_step(self, level: int, asked: str, epsilon: Epsilon) -> Step:
+    def choice_step(self, level: int, text: str, epsilon: Epsilon) -> Step:
         """Returns a question for splits that the criterion judges."""
-        return Step(self.choice_query(StepName.SPLIT, asked), level, epsilon)
+        return Step(self.choice_query(StepName.SPLIT, text), level, epsilon)

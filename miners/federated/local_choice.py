@@ -34,8 +34,7 @@ class LocalChoice(BestFirst):
     """Each owner chooses a split by its own rows; histograms from all owners decide among those.
 
     It is LocalRNM of the paper; with one owner, SingleMachine. Half of the share goes into the
-    choice. A node for which the owners made m different choices is asked for m histograms, at 1/2m
-    of the share each.
+    choice. A node with m different choices has queries for m histograms, at 1/2m of the share each.
     """
 
     def level_steps(self, level: int, epsilon: Epsilon) -> tuple[Step, ...]:
@@ -44,9 +43,9 @@ class LocalChoice(BestFirst):
         def noise(epsilon: Epsilon) -> tuple[float, str]:
             return self.count_noise(max(SMALLEST, epsilon // self.owners))
 
-        asked = f"classes below at most {many(self.owners, 'choice')}"
+        text = f"classes below at most {many(self.owners, 'choice')}"
         numbers = self.owners * self.parts * self.problem.cells
-        histograms = StepQuery(StepName.CLASSES, "noisy_count", asked, noise, numbers=numbers)
+        histograms = StepQuery(StepName.CLASSES, "noisy_count", text, noise, numbers=numbers)
         half = epsilon // 2
         choice = self.choice_step(level, "best split, of each owner", half)
         return choice, Step(histograms, level, epsilon - half)
@@ -57,7 +56,7 @@ class LocalChoice(BestFirst):
         return histograms.epsilon // owners
 
     def find(self, task: GrowthTask, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
-        """Lets the owners choose, then compares what they chose."""
+        """Lets the owners choose, then compares their choices."""
         choice, histograms = steps
         candidates = [split for function in self.functions for split in function.splits]
         losses = dict.fromkeys(task.source.owners, choice.epsilon)
@@ -65,18 +64,19 @@ class LocalChoice(BestFirst):
         chosen = nodes.exp_mech(candidates, score=score, epsilon=losses, reuse=task.reuse)
         # No path uses up a split that was declared, so every owner chooses one for every node.
         proposed = [
-            [split for split in dict.fromkeys(own) if split is not None] for own in zip(*chosen.values(), strict=True)
+            [split for split in dict.fromkeys(node_splits) if split is not None]
+            for node_splits in zip(*chosen.values(), strict=True)
         ]
         by_node: list[list[FoundSplit]] = [[] for _ in proposed]
-        asked = _histograms(task, nodes, proposed, histograms.epsilon)
-        answers = task.count([(cells, losses) for cells, losses, _ in asked])
-        for (_, losses, splits), answer in zip(asked, answers, strict=True):
+        requests = _histograms(task, nodes, proposed, histograms.epsilon)
+        answers = task.count([(cells, losses) for cells, losses, _ in requests])
+        for (_, losses, splits), answer in zip(requests, answers, strict=True):
             below = _by_split(task.problem.schema, splits.values(), answer)
             for (row, split), children in zip(splits.items(), below, strict=True):
                 # A choice at .1, and two proposals at half of .1 each: .2.
                 paid = {name: choice.epsilon + len(proposed[row]) * loss for name, loss in losses.items()}
                 by_node[row].append(FoundSplit(split, children, paid))
-        return [max(own, key=lambda split: split.gain(task, self.criterion)) for own in by_node]
+        return [max(node_splits, key=lambda split: split.gain(task, self.criterion)) for node_splits in by_node]
 
 
 def _histograms(
@@ -89,19 +89,19 @@ def _histograms(
     """
     # Proposals (a), (b, c) and (d, e) of three nodes: one request with a for the first node, then
     # one with b and d and one with c and e for the others.
-    asked = []
-    for count in sorted({len(own) for own in proposed}):
-        rows = [row for row, own in enumerate(proposed) if len(own) == count]
+    requests = []
+    for count in sorted({len(node_splits) for node_splits in proposed}):
+        rows = [row for row, node_splits in enumerate(proposed) if len(node_splits) == count]
         losses = dict.fromkeys(task.source.owners, epsilon // count)
         for rank in range(count):
             splits = {row: proposed[row][rank] for row in rows}
             cells = nodes[rows].partition([(split, task.classes) for split in splits.values()])
-            asked.append((cells, losses, splits))
-    return asked
+            requests.append((cells, losses, splits))
+    return requests
 
 
 def _by_split(schema: Schema, splits: Iterable[Split], answer: Answer) -> Iterator[list[Answer]]:
-    """Takes an answer apart: for each split what it says of each child that the split makes."""
+    """Takes an answer apart: for each split the counts of each of its children."""
     end = 0
     for split in splits:
         # Splits in 2 and 3 parts: rows 0 and 1 of the answer, then rows 2 to 4.

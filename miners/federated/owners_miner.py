@@ -25,7 +25,7 @@ DISJOINT = "the owners' people are disjoint: the fit costs the total at each own
 
 StrategyName = Literal["turns", "noisy_counts", "secure"]
 STRATEGIES = get_args(StrategyName)
-# What a strategy needs of a source beside counts.
+# The ability of a source that a strategy needs beside counts.
 NEEDS: dict[str, Ability | None] = {
     "turns": "choices",
     "local_rnm": "choices",
@@ -108,11 +108,10 @@ class Participants(Shown):
 
 @contextmanager
 def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Participants]]:
-    """Watches what each owner charges inside a ``with`` block; yields what makes the card.
+    """Notes the charges of each owner inside a ``with`` block; yields a function that makes the card.
 
-    Inside, the owners' logs have the questions under the act's name.
-
-    An error of the block that says nothing of it itself gets a note of what was spent until then.
+    Inside, the owners' logs have the queries under the act's name. An error of the block gets a note
+    of the charges until then.
     """
     before, rounds, requests = source.spent(), source.rounds, dict(source.requests)
 
@@ -123,13 +122,13 @@ def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Part
         }
 
     def card(strategy: str, model: str) -> Participants:
-        asked = {name: sent - requests[name] for name, sent in source.requests.items()}
-        return Participants(strategy, spent(), tuple(source.dropped), source.rounds - rounds, asked, model)
+        sent = {name: count - requests[name] for name, count in source.requests.items()}
+        return Participants(strategy, spent(), tuple(source.dropped), source.rounds - rounds, sent, model)
 
     source.act = Act.begun(act)
     try:
         yield card
-    except OwnerFailed:  # which says it itself
+    except OwnerFailed:  # its text has the charges
         raise
     except PinqError as error:
         error.charged = None  # of one owner's request; the note is about all
@@ -188,7 +187,7 @@ class OwnersMiner(Miner):
             handle: The owners' handles as a ``Federation``; the parties of a secure computation as
                 a ``pinq_secure.SecureFederation``; or one handle.
             target: The column to predict.
-            reuse: Use the stored answers of an identical earlier fit, at no cost; for several data
+            reuse: Whether to use the stored answers of an identical earlier fit, at no cost; for several data
                 owners the same as ``resume=True``.
 
         Raises:
@@ -201,32 +200,29 @@ class OwnersMiner(Miner):
             source = self._source(handle, reuse)
             fit = cast("OwnersFit", self._checked(source.schema, target)).among(len(source.owners), resume=resume)
             require_given(self)
-            total = fit.total
-            needed = NEEDS[self.strategy]
+            total, needed = fit.total, NEEDS[self.strategy]
             if needed is not None and needed not in source.abilities:
                 raise QueryError(UNABLE[needed].format(strategy=self.strategy))
-            if not resume:  # of a fit that was broken off a part has been paid for
+            if not resume:  # part of an interrupted fit is paid
                 source.each_handle(fit.rehearse)
                 name = f"{type(self).__name__}.fit"
-                act = f"miners.{name} of {target}"
-                source.each(lambda budget: require_budget(budget, total, name=name, act=act))
+                source.each(partial(require_budget, needed=total, name=name, act=f"miners.{name} of {target}"))
                 warn_before_fit(self, handle, total, fit.warnings(None))
-        told = untold(fit.warnings(None))  # one word is enough
-        with _billed(source, f"miners.{type(self).__name__}.fit of {target}") as bill, told:
+        with _billed(source, f"miners.{type(self).__name__}.fit of {target}") as bill, untold(fit.warnings(None)):
             model = fit.learn(source)
         card = bill(self.strategy, self._made)
         setattr(self, f"{self._noted_as}_", card)
         remember_fit(self, handle)
-        # An owner that was asked and does not say what it charged counts as the total.
+        # An owner that does not report its charge counts as the total.
         silent = [total.exact for name, spent in card.spent.items() if spent is None and card.requests[name]]
         costs = [spent for spent in card.spent.values() if spent is not None]
         return self._fitted(model, max([*costs, *silent], default=Fraction(0)))
 
     def _source(self, handle: CountSource | PrivateQueryable, reuse: bool) -> CountSource:
-        """Returns what ``fit`` asks: several owners as they are, one handle as a federation of one.
+        """Returns the source for ``fit``: several owners as they are, one handle as a federation of one.
 
-        With ``reuse`` the first question to one handle says whether the fit was paid for before.
-        Raises ``QueryError`` if it is neither.
+        With ``reuse`` the first query to one handle shows whether the fit was paid for before. Raises
+        ``QueryError`` for any other object.
         """
         if isinstance(handle, CountSource):
             return handle
@@ -267,9 +263,7 @@ class OwnersMiner(Miner):
         return super()._stored() | {self._noted_as: self._took_part.to_dict()}
 
     def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
-        where = f"`{self._noted_as}` of a stored {type(self).__name__}"
-        fitted = super()._restored(stored, cost)
-        setattr(
-            fitted, f"{self._noted_as}_", Participants.from_dict(stored.get(self._noted_as), model=self._made, of=where)
-        )
+        fitted, name = super()._restored(stored, cost), self._noted_as
+        of = f"`{name}` of a stored {type(self).__name__}"
+        setattr(fitted, f"{name}_", Participants.from_dict(stored.get(name), model=self._made, of=of))
         return fitted

@@ -48,12 +48,12 @@ from pinq.public.schema import Schema
 
 
 class OwnersAsking(Asking[FederatedParts]):
-    """Asks all owners at once for what adds up.
+    """Sends queries for counts and sums to all owners at once.
 
     Args:
         source: The owners.
         costs: The costs of each query at each owner that chooses at every step.
-        reuse: Whether answers that were paid for before will do.
+        reuse: Whether stored answers are used.
     """
 
     def __init__(self, source: CountSource, costs: FitCosts, *, reuse: bool = False) -> None:
@@ -71,7 +71,7 @@ class OwnersAsking(Asking[FederatedParts]):
         return [_added(answer) for answer in answers]
 
     def _know(self, answers: Sequence[Mapping[str, OwnerTally]]) -> None:
-        """Takes note of tables that each count all rows of each owner; nothing by default."""
+        """Uses tables that each count all rows of each owner; by default not at all."""
 
     def sums(self, step: int, spec: CardCells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
         """Adds up derivatives over the owners that are still there."""
@@ -81,7 +81,7 @@ class OwnersAsking(Asking[FederatedParts]):
         return added._replace(numbers=added.numbers.reshape(bind(spec, self._schema).size, -1))
 
     def _step(self, owner: str, step: int) -> CardStep:
-        """Returns what a step costs an owner."""
+        """Returns the cost of a step for an owner."""
         return self._costs.steps[step]
 
 
@@ -89,9 +89,9 @@ class CardInTurns(OwnersAsking):
     """Lets one owner choose each step's attribute, in proportion to noisy sizes."""
 
     def _know(self, answers: Sequence[Mapping[str, OwnerTally]]) -> None:
-        """Deals out the turns by each owner's rows, so far as noise lets them be known."""
-        # The total of many cells is the noisier: two tables of 2 and 6 cells say 90 and 50 rows, which
-        # is (90 / 2 + 50 / 6) / (1 / 2 + 1 / 6) = 80. Tables pay far more than what came before.
+        """Deals out the turns by each owner's noisy rows."""
+        # The total of many cells is noisier: tables of 2 and 6 cells with 90 and 50 rows have an average
+        # of (90 / 2 + 50 / 6) / (1 / 2 + 1 / 6) = 80. Tables are far more precise than earlier queries.
         weights = [1 / len(next(iter(answer.values())).counts.ravel()) for answer in answers]
         self._sizes = {
             name: float(np.average([answer[name].counts.sum() for answer in answers], weights=weights))
@@ -102,9 +102,9 @@ class CardInTurns(OwnersAsking):
         self._deal(0, dict.fromkeys(self._source.owners, left))
 
     def _deal(self, step: int, left: Mapping[str, Epsilon]) -> None:
-        """Deals out the turns from a step on, and with them what each owner has left."""
-        # Dealt north, north, south, north: where north is dropped after the first step, what each
-        # of the others has left is spread over the three steps that remain.
+        """Deals out the turns from a step on, and the rest of each owner's epsilon."""
+        # Dealt north, north, south, north: if north is dropped after the first step, the others spread
+        # their rest over the three remaining steps.
         steps = self._costs.steps[step:]
         if not steps:
             return
@@ -112,7 +112,7 @@ class CardInTurns(OwnersAsking):
         sizes = {name: self._sizes[name] for name in left}
         order = deal(sizes, len(steps)) if chooses else []
         self._order = dict(enumerate(order, step))  # by the steps' numbers, as are what they cost
-        turns = {name: [position for position, own in enumerate(order) if own == name] for name in left}
+        turns = {name: [position for position, owner in enumerate(order) if owner == name] for name in left}
         self._steps = {
             name: dict(enumerate(with_turns(epsilon, steps, turns[name]), step)) for name, epsilon in left.items()
         }
@@ -121,7 +121,7 @@ class CardInTurns(OwnersAsking):
         return self._steps[owner][step]
 
     def choice(self, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives) -> CardCells:
-        """Lets the owner choose whose turn it is; where it was dropped meanwhile, another one."""
+        """Lets the owner of this turn choose; another owner, if that one was dropped."""
         while True:
             owner = self._order[step]
             if owner in self._source.owners:
@@ -131,7 +131,7 @@ class CardInTurns(OwnersAsking):
             self._deal(step, {name: self._left(name, step) for name in self._source.owners})
 
     def _left(self, owner: str, step: int) -> Epsilon:
-        """Returns what an owner has left for a step and those after it."""
+        """Returns the epsilon of an owner for a step and all later ones."""
         return sum((rest.cost for number, rest in self._steps[owner].items() if number >= step), ZERO)
 
     def _chosen(
@@ -140,7 +140,7 @@ class CardInTurns(OwnersAsking):
         """Returns one owner's choice; None where it was dropped meanwhile."""
         paid, owners = self._step(owner, step), len(self._source.owners)
         assert paid.choice is not None
-        # The sums that follow have the noise of all owners, of which this one sees its part.
+        # The later sums have the noise of all owners; this owner's share counts.
         score = choice_score(objective, loss, objective.scale(paid.sums) / owners**0.5)
         losses = {owner: paid.choice}
         answers = self._rows.exp_mech(list(specs), score=score, epsilon=losses, reuse=self._reuse)
@@ -151,13 +151,14 @@ class CardInTurns(OwnersAsking):
 
 
 class InOrder(OwnersAsking):
-    """Takes one attribute after the other, the one whose table says most of the target first."""
+    """Takes one attribute after the other, in descending order of their tables' information about the target."""
 
     def tables(self, specs: Sequence[Cells], objective: Objective) -> list[SumsAnswer]:
         """Counts the target's parts in the cells of each attribute, and orders the attributes."""
-        tables, known = super().tables(specs, objective), objective.table_classes
+        tables, classes = super().tables(specs, objective), objective.table_classes
         says = {
-            spec.column: _says(table.numbers[:, :known], table.scale) for spec, table in zip(specs, tables, strict=True)
+            spec.column: _says(table.numbers[:, :classes], table.scale)
+            for spec, table in zip(specs, tables, strict=True)
         }
         self._order = sorted(says, key=lambda name: -says[name])
         return tables
@@ -169,7 +170,7 @@ class InOrder(OwnersAsking):
 
 
 def _says(counts: np.ndarray, scale: float) -> float:
-    """Returns how far a table's classes are from what their proportions among all rows let expect.
+    """Returns the distance of a table's classes from their expected counts by the proportions among all rows.
 
     These are the gradients at the start, less the noise that each has.
     """
@@ -220,8 +221,8 @@ class OwnersCardFit(CardFit, OwnersFit):
     def title(self) -> str:
         """The title: target, owners, strategy and steps."""
         steps = many(len(self.costs.steps), "step")
-        asked = f"{many(self.owners, 'owner')}, strategy {self.miner.strategy!r}, {steps}"
-        return f"{type(self.miner).__name__} for `{self.objective.target}`: {asked}"
+        facts = f"{many(self.owners, 'owner')}, strategy {self.miner.strategy!r}, {steps}"
+        return f"{type(self.miner).__name__} for `{self.objective.target}`: {facts}"
 
     def notes(self) -> Iterator[str]:
         """Yields the facts about costs, steps, owners and noise."""
@@ -286,11 +287,11 @@ class OwnersCardMiner(OwnersMiner, ScorecardMiner):
         if self.strategy == "turns":
             return super()._costs(epsilon, objective, cells, steps, choice)
         attributes = len(cells)
-        asked = self._asks_tables(objective, epsilon, attributes)
+        has_tables = self._asks_tables(objective, epsilon, attributes)
         # Points of classes start from tables where there are many, and where steps reach too few attributes.
-        starts = objective.tabulates and (asked or 2 * steps < attributes)
+        starts = objective.tabulates and (has_tables or 2 * steps < attributes)
         weight = (objective.table_weight(epsilon, attributes) or TABLES) if starts else objective.order_weight
-        tables = attributes if asked or (steps > 0 and attributes > 1) else 0
+        tables = attributes if has_tables or (steps > 0 and attributes > 1) else 0
         base, looks = objective.base(cells), objective.looks
         return FitCosts.of(
             epsilon, tables=tables, steps=steps, choice=0.0, base=base, weight=weight, starts=starts, looks=looks
@@ -318,7 +319,7 @@ class FederatedScorecard(OwnersCardMiner, Scorecard):
         attributes: The columns to use. None for all but the target.
         cuts: Cut points for numeric attributes; see ``Scorecard``.
         pairs: Whether steps may choose pairs of attributes (strategy ``"turns"`` alone); see ``Scorecard``.
-        resume: Use the stored answers of identical earlier queries. An interrupted fit continues
+        resume: Whether to use the stored answers of identical earlier queries. An interrupted fit continues
             with it and pays only for the missing answers.
 
     Attributes:
@@ -376,7 +377,7 @@ class FederatedScorecardRegressor(OwnersCardMiner, ScorecardRegressor):
         attributes: The columns to use. None for all but the target.
         cuts: Cut points for numeric attributes; see ``Scorecard``.
         pairs: Whether steps may choose pairs of attributes (strategy ``"turns"`` alone); see ``Scorecard``.
-        resume: Use the stored answers of identical earlier queries.
+        resume: Whether to use the stored answers of identical earlier queries.
 
     Attributes:
         card_: The fitted scorecard.

@@ -123,11 +123,11 @@ class InTurns(FederatedStrategy):
     def steps(self) -> list[Step]:
         """Returns the queries to owners of equal size."""
         rest = self.problem.epsilon - self._size_loss
-        # Of equal owners no more than there are levels get a turn.
+        # Of equal owners, at most one for each level gets a turn.
         names = [f"owner {number}" for number in range(1, min(self.owners, max(1, self.depth)) + 1)]
         turns = self.turns(dict.fromkeys(names, rest - self.leaves), dict.fromkeys(names, 1.0), 0)
-        asked = self.size_query("each owner")
-        size = [Step(asked, 0, self._size_loss)] if self._size_loss else []
+        size_query = self.size_query("each owner")
+        size = [Step(size_query, 0, self._size_loss)] if self._size_loss else []
         leaves = self.leaf_step(len(turns), self.leaves if turns else rest)
         return [*size, *(turn.step for turn in turns), leaves]
 
@@ -163,7 +163,7 @@ class InTurns(FederatedStrategy):
         while turns and frontier and splits + len(frontier) <= self.max_nodes:
             parts, frontier = gather(frontier)
             chosen = self._ask_splits(task, frontier, parts, turns[0])
-            if chosen is None:  # the owner was dropped: whoever is left takes its turns
+            if chosen is None:  # the owner was dropped: the others take its turns
                 turns = self.turns(self._left(task, frontier[0]), rows, level)
                 continue
             split_of = {node: split for node, split in zip(frontier, chosen, strict=True) if split is not None}
@@ -183,9 +183,9 @@ class InTurns(FederatedStrategy):
         return spread(epsilon, [2 ** (levels - 1 - level) if self.decay else 1 for level in range(levels)])
 
     def _left(self, task: GrowthTask, node: HeldNode) -> dict[str, Epsilon]:
-        """Returns what each owner that is still there has left for choices, below a node."""
-        most = self.problem.epsilon - self.leaves
-        return {name: most - node.paid_at(name) for name in task.source.owners}
+        """Returns the rest of each remaining owner's epsilon for choices, below a node."""
+        choices = self.problem.epsilon - self.leaves
+        return {name: choices - node.paid_at(name) for name in task.source.owners}
 
     def _ask_sizes(self, task: GrowthTask, root: HeldNode) -> dict[str, float]:
         """Asks each owner for its noisy number of rows, where it matters.
@@ -206,11 +206,11 @@ class InTurns(FederatedStrategy):
         score = score_of(self.criterion, str(task.problem.target))
         losses = {turn.owner: turn.step.epsilon}
 
-        def ask(some: FederatedParts, own: Sequence[tuple[HeldNode]]) -> list[Split | None]:
+        def ask(some: FederatedParts, asked_nodes: Sequence[tuple[HeldNode]]) -> list[Split | None]:
             chosen = some.exp_mech(self.candidates, score=score, epsilon=losses, reuse=task.reuse)
             if turn.owner not in chosen:
                 return []
-            for (node,) in own:
+            for (node,) in asked_nodes:
                 node.pay(turn.owner, turn.step.epsilon)
             return chosen[turn.owner]
 
@@ -233,9 +233,9 @@ def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
 
 
 CRITERION = {"entropy": "info_gain", "gini": "gini", "max": "max"}
-WIDEST = 3  # parts that a split in two makes at most, missing numbers being a part of their own
+WIDEST = 3  # the most parts of a split in two: missing numbers are a separate part
 CERTAINTY = 0.25
-MAX_DECAYS = 6  # halved more often, a share is too thin to be of use
+MAX_DECAYS = 6  # halved more often, a share would be too small
 
 TreeStrategyName = Literal["turns", "noisy_counts", "secure", "local_rnm", "single"]
 BudgetName = Literal["uniform", "decay"]
@@ -271,7 +271,7 @@ class OwnersTreeFit(OwnersFit):
         """Grows the tree."""
         problem = self.strategy.problem
         nodes = self.strategy.grow(GrowthTask(source, problem, self.resume))
-        for node in nodes:  # by the owners that are there to the end, so that all counts are of the same people
+        for node in nodes:  # by the last owners, so that all counts are of the same people
             node.pool(source)
         estimated = estimated_nodes([nodes], problem.cells, problem.classes, CERTAINTY)[0]
         tree = Tree(problem.schema, str(problem.target), estimated)
@@ -287,9 +287,9 @@ class OwnersTreeFit(OwnersFit):
     def title(self) -> str:
         """The title: target, owners, strategy, levels and criterion."""
         levels = many(self.lines()[-1].level, "level")
-        asked = f"{many(self.strategy.owners, 'owner')}, strategy {self.miner.strategy!r}, {levels} of splits"
+        facts = f"{many(self.strategy.owners, 'owner')}, strategy {self.miner.strategy!r}, {levels} of splits"
         name, target = type(self.miner).__name__, self.strategy.problem.target
-        return f"{name} for `{target}`: {asked}, criterion {self.miner.criterion}"
+        return f"{name} for `{target}`: {facts}, criterion {self.miner.criterion}"
 
     def lines(self) -> Sequence[PlanLine]:
         """Returns a line for each step."""
@@ -327,12 +327,13 @@ class OwnersTreeFit(OwnersFit):
             yield default_depth_note(depth)
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns whether noise hides all splits, or the votes of leaves."""
+        """Returns a warning if noise hides all splits, or the votes of leaves."""
         problem, leaves = self.strategy.problem, self.strategy.steps()[-1]
         if not leaves.level and self.miner.max_depth is None:
-            facts = f"at epsilon {problem.epsilon} and at most {problem.schema.max_rows:,} rows"
-            lost = "noise hides every level of splits, so all rows get one prediction"
-            return (f"{facts} {lost}; a larger `epsilon` is needed for any split.",)
+            return (
+                f"at epsilon {problem.epsilon} and at most {problem.schema.max_rows:,} rows noise hides every level of "
+                "splits, so all rows get one prediction; a larger `epsilon` is needed for any split.",
+            )
         if self.miner.strategy != "turns":  # best-first growth stops by itself
             return ()
         noise, _ = leaves.noise
@@ -373,7 +374,7 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
             groups, and the other strategies choose among ten thresholds and single values.
         at_once: The number of nodes that best-first growth splits before it evaluates their
             children together. 1 is exactly the paper's algorithm and needs more round trips.
-        resume: Use the stored answers of identical earlier queries. An interrupted fit continues
+        resume: Whether to use the stored answers of identical earlier queries. An interrupted fit continues
             with it and pays only for the missing answers.
 
     Attributes:
@@ -452,9 +453,9 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
             )
         strategy = self._best_first(problem)
         recipe = strategy.recipe()
-        # A leaf is asked with all that its path has left: at least what no level's share takes.
-        least = min([strategy.count_epsilon(steps, 1) for steps in recipe.levels] + [recipe.leaf[0].epsilon])
-        return SumsNeeded(tuple(function.base for function in strategy.functions), least)
+        # A leaf gets the rest of its path's epsilon: at least the part of no level.
+        smallest = min([strategy.count_epsilon(steps, 1) for steps in recipe.levels] + [recipe.leaf[0].epsilon])
+        return SumsNeeded(tuple(function.base for function in strategy.functions), smallest)
 
     # Checks
 
@@ -463,7 +464,7 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
         return OwnersTreeFit(self, self._turns(problem) if self.strategy == "turns" else self._best_first(problem))
 
     def _problem(self, schema: Schema, target: str) -> Problem:
-        """Returns what is to be learned, the parameters checked."""
+        """Returns the task of the fit, and checks the parameters."""
         require_word("strategy", self.strategy, get_args(TreeStrategyName))
         resumes(self.resume, False, keeps=self.strategy != "secure")
         require_word("budget", self.budget, (*get_args(BudgetName), None))
@@ -485,7 +486,7 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
             candidates = [split for functions in self._functions(problem) for split in functions.splits]
         # A full tree of d levels splits 2^d - 1 nodes; more where missing numbers are a third part,
         # which growth looks to.
-        nodes = min(self.max_nodes, self._most(problem))
+        nodes = min(self.max_nodes, self._max_splits(problem))
         depth = min(self._depth(problem, names), int(nodes + 1).bit_length() - 1)
         return InTurns(
             problem=problem,
@@ -509,15 +510,15 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
             attributes=names,
             criterion=CRITERION[self.criterion],
             depth=depth,
-            max_nodes=min(self.max_nodes, self._most(problem)),
+            max_nodes=min(self.max_nodes, self._max_splits(problem)),
             leaves=self._leaves(problem.epsilon, Fraction(1, 4)),
             decay=self.budget == "decay" or (self.budget is None and depth <= MAX_DECAYS),
             functions=self._functions(problem),
             at_once=self.at_once,
         )
 
-    def _most(self, problem: Problem) -> int:
-        """Returns how many nodes can be split so that one question names all, and counts their children's classes."""
+    def _max_splits(self, problem: Problem) -> int:
+        """Returns the number of nodes that can be split so that one query can count all their children's classes."""
         return min(MAX_PARTS // (WIDEST * problem.cells), MAX_NODES // (1 + WIDEST))
 
     def _depth(self, problem: Problem, names: Sequence[str]) -> int:
@@ -530,7 +531,7 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
         return splitting_functions(problem.schema, problem.target, attributes=self.attributes, splits=self.splits)
 
     def _leaves(self, epsilon: Epsilon, default: Fraction) -> Epsilon:
-        """Returns what the leaves get at least: a share of epsilon, a nano-epsilon or more."""
+        """Returns the least epsilon of the leaves: a share of epsilon, a nano-epsilon or more."""
         share = default if self.leaf_fraction is None else _fraction("leaf_fraction", self.leaf_fraction)
         return max(SMALLEST, epsilon * share.numerator // share.denominator)
 

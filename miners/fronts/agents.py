@@ -34,7 +34,7 @@ from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.checks import first_of, many
 from pinq.public.epsilon import Epsilon, EpsilonLike
 
-MOST_ROWS = 500  # numbers of an answer that are worded: more than a reader takes in
+MOST_ROWS = 500  # numbers of an answer in words: more than a person reads
 MOST_LINES = 50  # acts of a history
 GUIDE = """\
 Numbers are differentially private: noise was added on purpose, and asking the same again returns the same answer.
@@ -112,8 +112,8 @@ class Agent:
     Args:
         handle: A handle on a table, or on a part of it. The log has its questions as those of an
             agent.
-        per_call: The most that one call may cost.
-        per_session: The most that all calls may cost, from now on.
+        per_call: The largest cost of one call.
+        per_session: The largest cost of all later calls together.
         level: The confidence level of the intervals.
     """
 
@@ -149,11 +149,11 @@ class Agent:
             tool = self.tools.get(name)
             if tool is None:
                 raise QueryError(f"there is no tool {name[:40]!r}; there are {', '.join(self.tools)}.")
-            given = _checked(tool, arguments)
+            values = _checked(tool, arguments)
             if not tool.spends:
-                return tool.call(**given)
+                return tool.call(**values)
             with self._lock:
-                return self._once(tool, given)
+                return self._once(tool, values)
         except PinqError as error:
             problem = str(error)
         except Exception:
@@ -161,18 +161,18 @@ class Agent:
             problem = "Something unexpected went wrong; please report it. What remains says whether it was charged."
         return Told(f"{problem} {self._left()}", is_error=True)
 
-    # What is free
+    # Free tools
 
     def _columns(self) -> Told:
         columns = self.handle.schema.columns
-        listed = "\n".join(f"- {name}: {_described(column)}" for name, column in columns.items())
-        return Told(f"The table `{self.handle.dataset}` has at most {self.handle.schema.max_rows:,} rows of\n{listed}")
+        lines = "\n".join(f"- {name}: {_described(column)}" for name, column in columns.items())
+        return Told(f"The table `{self.handle.dataset}` has at most {self.handle.schema.max_rows:,} rows of\n{lines}")
 
     def _history(self) -> Told:
         history: Any = self.handle.history()
         acts = history.acts()
         shown = acts[["asked", "epsilon", "outcome"]].tail(MOST_LINES).fillna(0).to_numpy().tolist()
-        lines = [f"- {asked}: {epsilon:g}, {outcome}" for asked, epsilon, outcome in shown]
+        lines = [f"- {query}: {epsilon:g}, {outcome}" for query, epsilon, outcome in shown]
         return Told("\n".join([f"{len(acts)} acts, the last of them:", *lines]))
 
     def _left(self) -> str:
@@ -186,7 +186,7 @@ class Agent:
             f"a call may cost at most {loss_text(self._call)}."
         )
 
-    # What is priced, or asked
+    # Tools with a price
 
     def _sql(self, spends: bool, sql: str, epsilon: EpsilonLike) -> Told:
         statement = sql if spends else f"EXPLAIN {sql}"
@@ -208,34 +208,34 @@ class Agent:
         if not (several or statistic) and len(columns) != 1:
             raise QueryError(f"{kind} needs one column in `columns`.")
         made = getattr(statistics if statistic else tables, kind)
-        asked = [list(columns) or None] if several else list(columns)
+        positional = [list(columns) or None] if several else list(columns)
         words = {"epsilon": epsilon, "level": self.level, **values} | ({"by": list(by)} if by else {})
         if not spends:
-            return self._priced(made.plan(self.handle, *asked, **words))
+            return self._priced(made.plan(self.handle, *positional, **words))
         of = [f"{'statistics' if statistic else 'tables'}.{kind}", *(["of", first_of(columns, 8)] if columns else [])]
-        return self._asked(" ".join(of), epsilon, partial(made, self.handle, *asked, **words, reuse=True))
+        return self._asked(" ".join(of), epsilon, partial(made, self.handle, *positional, **words, reuse=True))
 
     def _priced(self, plan: object) -> Told:
         return Told(f"{plan}\n{self._left()}")
 
-    def _once(self, tool: Tool, given: Mapping[str, Any]) -> Told:
+    def _once(self, tool: Tool, values: Mapping[str, Any]) -> Told:
         """Sends a query, or finds this session's answer to the same one."""
-        key = json.dumps([tool.name, given], sort_keys=True)
-        told = self._told.get(key) or tool.call(**given)
-        self._told[key] = told
-        if len(self._told) > 1000:  # answers of a session that are remembered
+        key = json.dumps([tool.name, values], sort_keys=True)
+        result = self._told.get(key) or tool.call(**values)
+        self._told[key] = result
+        if len(self._told) > 1000:  # remembered answers of a session
             self._told.pop(next(iter(self._told)))
-        return replace(told, text=f"{told.text}\n{self._left()}")
+        return replace(result, text=f"{result.text}\n{self._left()}")
 
-    def _asked(self, what: str, epsilon: EpsilonLike, ask: Callable[[], Any]) -> Told:
+    def _asked(self, act: str, epsilon: EpsilonLike, ask: Callable[[], Any]) -> Told:
         """Sends a query if both limits and the grant allow it; counts its cost, or its price if the cost is unknown."""
         with unspent():
             loss = Epsilon.of(epsilon)
             left = self._session - self.spent
-            most, limit = (self._call, "a call may cost") if self._call < left else (left, "is left of this session")
-            if loss.exact > most:
-                raise QueryError(f"this would cost epsilon {loss}; {loss_text(most)} is the most that {limit}.")
-            require_budget(self.handle, loss, name="This call", act=what)
+            allowed, limit = (self._call, "a call may cost") if self._call < left else (left, "is left of this session")
+            if loss.exact > allowed:
+                raise QueryError(f"this would cost epsilon {loss}; {loss_text(allowed)} is the most that {limit}.")
+            require_budget(self.handle, loss, name="This call", act=act)
             before, cost = self.handle.budget.spent, Fraction(loss.exact)
         try:
             answer = ask()
@@ -259,7 +259,7 @@ class Agent:
 
 
 def _described(column: Any) -> str:
-    """Says what a column can hold: all values where they are listed."""
+    """Describes a column: all values of a list, or the bounds."""
     if column.type != "categorical":
         return str(column.describe())
     return f"one of {first_of(column.values, 100)}{', or missing' if column.nullable else ''}"
@@ -296,22 +296,22 @@ def _list_of(value: object) -> object:
 
 
 def _checked(tool: Tool, arguments: object) -> dict[str, Any]:
-    """Checks what an agent sent. Raises ``QueryError`` if it is not what the tool takes."""
-    given = {} if arguments is None else arguments
-    if not isinstance(given, dict) or given.keys() - tool.takes.keys() or set(tool.needs) - given.keys():
+    """Checks the arguments of a call. Raises ``QueryError`` if they do not fit the tool."""
+    values = {} if arguments is None else arguments
+    if not isinstance(values, dict) or values.keys() - tool.takes.keys() or set(tool.needs) - values.keys():
         takes = ", ".join(f"{name}{'' if name in tool.needs else ' (or not)'}" for name in tool.takes) or "nothing"
         raise QueryError(f"`{tool.name}` takes {takes}.")
-    # Some clients send null for what is left out, and lists as JSON text.
-    given = {
+    # Some clients send null for omitted arguments, and lists as JSON text.
+    values = {
         name: _list_of(value) if tool.takes[name]["type"] == "array" else value
-        for name, value in given.items()
+        for name, value in values.items()
         if value is not None or name in tool.needs
     }
-    for name, value in given.items():
-        wanted = tool.takes[name]["type"]
-        wanted = [wanted] if isinstance(wanted, str) else wanted
-        kinds = tuple(kind for each in wanted for kind in _TYPES[each])
+    for name, value in values.items():
+        types = tool.takes[name]["type"]
+        types = [types] if isinstance(types, str) else types
+        kinds = tuple(kind for each in types for kind in _TYPES[each])
         right = isinstance(value, kinds) and not isinstance(value, bool)
         if not right or (isinstance(value, list) and not all(isinstance(each, str) for each in value)):
-            raise QueryError(f"`{name}` of `{tool.name}` must be {' or '.join(wanted)}.")
-    return given
+            raise QueryError(f"`{name}` of `{tool.name}` must be {' or '.join(types)}.")
+    return values

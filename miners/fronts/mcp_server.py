@@ -32,21 +32,21 @@ def server_of(agent: Agent) -> Server[Any]:
         return types.ListToolsResult(tools=[_tool(agent, name) for name in agent.tools])
 
     async def call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        told = await asyncio.to_thread(agent.call, params.name, params.arguments)
-        rows = {"rows": list(told.rows)} if told.rows else None
-        content: list[types.ContentBlock] = [types.TextContent(type="text", text=told.text)]
-        return types.CallToolResult(content=content, structured_content=rows, is_error=told.is_error)
+        result = await asyncio.to_thread(agent.call, params.name, params.arguments)
+        rows = {"rows": list(result.rows)} if result.rows else None
+        content: list[types.ContentBlock] = [types.TextContent(type="text", text=result.text)]
+        return types.CallToolResult(content=content, structured_content=rows, is_error=result.is_error)
 
     async def list_resources(_: Any, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        listed = [types.Resource(uri=f"pinq://{name}", name=name, mime_type="text/plain") for name in RESOURCES]
-        return types.ListResourcesResult(resources=listed)
+        resources = [types.Resource(uri=f"pinq://{name}", name=name, mime_type="text/plain") for name in RESOURCES]
+        return types.ListResourcesResult(resources=resources)
 
     async def read_resource(_: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         name = str(params.uri).removeprefix("pinq://").strip("/")
         if name not in RESOURCES:
             raise MCPError(types.INVALID_PARAMS, f"there is no such resource; there are {', '.join(RESOURCES)}.")
-        told = await asyncio.to_thread(agent.call, name)
-        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=told.text)])
+        result = await asyncio.to_thread(agent.call, name)
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=result.text)])
 
     return Server(
         "pinq",

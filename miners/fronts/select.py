@@ -60,11 +60,11 @@ UNCHANGED: dict[type, set[Any]] = {
     bool: {x.DataType.Type.BOOLEAN},
     type(None): set(x.DataType.Type),
 }
-"""The types to which a constant can be cast and stay what it is."""
+"""The types to which a cast does not change a constant."""
 SHOWN = 80  # characters of a statement that an error quotes
 Constant = str | int | Decimal | bool | None
 Split = tuple[Spec, tuple[Value | None, ...]]
-"""A split, and what its parts are called."""
+"""A split, and the labels of its parts."""
 
 
 class Text:
@@ -81,7 +81,7 @@ class Text:
             raise QueryError(f"is {str(written)[:SHOWN]!r}", parameter="query", allowed=allowed)
         # Spaces in the place of EXPLAIN keep each place in the text.
         self.written, self.schema, self.notes = written, schema, list[str]()
-        self.plain = re.sub(r"^\s*EXPLAIN\b", lambda found: " " * len(found[0]), written, flags=re.IGNORECASE)
+        self.plain = re.sub(r"^\s*EXPLAIN\b", lambda match: " " * len(match[0]), written, flags=re.IGNORECASE)
         self.explains = self.plain != written
         self._names = {name.casefold(): name for name in reversed(schema.columns)}
 
@@ -90,7 +90,7 @@ class Text:
         first = re.match(r"\s*(\w+)", self.plain)
         if first is not None and first[1].upper() not in ("SELECT", "WITH"):
             raise self.error(f"{first[1][:SHOWN].upper()}: write SELECT", first.start(1))
-        if dialect not in [known.value for known in sqlglot.Dialects]:
+        if dialect not in [dialects.value for dialects in sqlglot.Dialects]:
             raise QueryError(
                 f"is {dialect!r}", parameter="dialect", allowed="a dialect of sqlglot's, such as 'bigquery'"
             )
@@ -105,9 +105,9 @@ class Text:
         return statements[0]
 
     def refuse(self, node: object, why: str) -> NoReturn:
-        """Raises ``QueryError``: what is refused, where it stands, and what to write instead."""
-        listed = node if isinstance(node, list) else [node]
-        nodes = [inner for each in listed if isinstance(each, x.Expr) for inner in each.walk()]
+        """Raises ``QueryError`` with the refused text, its place and an alternative."""
+        refused = node if isinstance(node, list) else [node]
+        nodes = [inner for each in refused if isinstance(each, x.Expr) for inner in each.walk()]
         starts = [inner.meta["start"] for inner in nodes if "start" in inner.meta]
         keyword = re.search(re.escape(why.split()[0].strip("`:,")), self.plain, re.IGNORECASE)
         raise self.error(why, min(starts) if starts else keyword.start() if keyword else 0)
@@ -121,21 +121,21 @@ class Text:
 
     def column_of(self, node: x.Expr) -> str:
         """Returns the one declared column that an expression names, whatever its case."""
-        found = {column.name: column for column in node.find_all(x.Column)}
+        columns = {column.name: column for column in node.find_all(x.Column)}
         quoted = next((column for column in node.find_all(x.Column) if column.this.quoted), None)
         if quoted is not None and quoted.name.casefold() not in self._names:
             self.refuse(quoted, f"`{self.sql(quoted)}` is no column: write a text as '{quoted.name}', in single quotes")
-        if len(found) != 1 or node.find(x.Subquery, x.Select):
-            names = " and ".join(map(repr, found)) or "none"
+        if len(columns) != 1 or node.find(x.Subquery, x.Select):
+            names = " and ".join(map(repr, columns)) or "none"
             self.refuse(node, f"`{self.sql(node)}` names {names} of the columns: write conditions on one column each")
-        (name, column), known = *found.items(), self._names
-        if name.casefold() not in known:
+        ((name, column),) = columns.items()
+        if name.casefold() not in self._names:
             hint = closest(name, self.schema.columns)
             self.refuse(column, f"`{name}` is no column{hint}; there are {', '.join(self.schema.columns)}")
-        return known[name.casefold()]
+        return self._names[name.casefold()]
 
     def bare(self, node: x.Expr) -> str:
-        """Returns the one column that a function is of; refused where it is of something computed from it."""
+        """Returns the one column of a function; refuses a function of anything computed from it."""
         name = self.column_of(node)
         read = (*READ_IN_FUNCTIONS, type(node))
         other = next((inner for inner in node.walk() if not isinstance(inner, read)), None)
@@ -179,16 +179,16 @@ class Text:
 
     def _offset(self, error: Exception) -> int:
         """The place of the word at which the parser stopped."""
-        found: dict[str, Any] = next(iter(getattr(error, "errors", [])), {})
-        lines = self.plain.split("\n")[: found.get("line", 1) - 1]
-        return sum(len(each) + 1 for each in lines) + max(found.get("col", 0) - len(found.get("highlight", "")), 0)
+        facts: dict[str, Any] = next(iter(getattr(error, "errors", [])), {})
+        lines = self.plain.split("\n")[: facts.get("line", 1) - 1]
+        return sum(len(each) + 1 for each in lines) + max(facts.get("col", 0) - len(facts.get("highlight", "")), 0)
 
 
 class CodeSets(NamedTuple):
     """The codes of a column that meet a condition, and the codes that do not; missing values may be in neither.
 
-    A set of codes is written by where it begins and ends: (0, 3, 7, 8) are the codes 0 to 2 and 7. So it is as
-    small as the condition, whatever the column: a grid may have millions of cells.
+    A set of codes is a list of first codes and ends: (0, 3, 7, 8) are the codes 0 to 2 and 7. So its size follows
+    from the condition, not from the column: a grid may have millions of cells.
     """
 
     met: np.ndarray
@@ -233,9 +233,9 @@ class Condition:
             case x.In(this=x.Column()) if node.expressions:
                 constants = [self.text.constant(each) for each in node.expressions]
                 named: list[Constant] = [value for value in constants if value is not None] or [None]
-                listed = self._known(_common([self._compared(node, x.EQ, value) for value in named], every=False))
-                # Of no value it is known that it is none of those and NULL.
-                return listed if None not in constants else CodeSets(listed.met, self._between(0, 0))
+                sets = self._known(_common([self._compared(node, x.EQ, value) for value in named], every=False))
+                # With NULL in the list no value is certainly outside it.
+                return sets if None not in constants else CodeSets(sets.met, self._between(0, 0))
             case x.Between(this=x.Column()) if not node.args.get("symmetric"):
                 low, high = (self.text.constant(node.args[end]) for end in ("low", "high"))
                 return self._known(_common([self._compared(node, x.GTE, low), self._compared(node, x.LTE, high)]))
@@ -257,19 +257,19 @@ class Condition:
         return np.setxor1d(codes, [0, self.column.codes])
 
     def _known(self, met: np.ndarray) -> CodeSets:
-        known = self._between(0, self.column.cells)
-        return CodeSets(_common([met, known]), _common([self._others(met), known]))
+        declared = self._between(0, self.column.cells)
+        return CodeSets(_common([met, declared]), _common([self._others(met), declared]))
 
     def _compared(self, node: x.Expr, kind: type[x.Expr], value: Constant) -> np.ndarray:
-        """Compares all codes with a constant; missing values as it comes."""
+        """Compares all codes with a constant; the result for missing values has no meaning."""
         if value is None:
             self.text.refuse(node, f"`{self.text.sql(node)}` holds for no row: write IS NULL")
         if not is_categorical(self.text.schema, self.name):
             return self._on_grid(node, kind, value)
         column = self.text.schema.categorical(self.name)
         if kind not in (x.EQ, x.NEQ):
-            listed = "write = or IN; its values are a list, which has no order"
-            self.text.refuse(node, f"`{self.text.sql(node)}` compares `{self.name}` by order: {listed}")
+            instead = "write = or IN; its values are a list, which has no order"
+            self.text.refuse(node, f"`{self.text.sql(node)}` compares `{self.name}` by order: {instead}")
         code = column.code_of(value, self.name)  # type: ignore[arg-type]
         equal = self._between(code, code + 1)
         return equal if kind is x.EQ else self._others(equal)
@@ -304,12 +304,12 @@ FLIPPED: dict[type[x.Expr], type[x.Expr]] = {x.GT: x.LT, x.LT: x.GT, x.GTE: x.LT
 
 
 def filters(text: Text, where: x.Expr) -> list[tuple[Spec, int]]:
-    """Reads WHERE: for each column that it names, a split and which part of it is meant."""
+    """Reads WHERE: for each named column a split, and the number of its part."""
     by_column: dict[str, list[x.Expr]] = {}
     for term in where.unnest().flatten() if isinstance(where.unnest(), x.And) else [where]:
         by_column.setdefault(text.column_of(term), []).append(term)
-    found = (_filter(text, name, terms) for name, terms in by_column.items())
-    return [part for part in found if part is not None]
+    parts = (_filter(text, name, terms) for name, terms in by_column.items())
+    return [part for part in parts if part is not None]
 
 
 def _filter(text: Text, name: str, terms: Sequence[x.Expr]) -> tuple[Spec, int] | None:
@@ -325,7 +325,9 @@ def _filter(text: Text, name: str, terms: Sequence[x.Expr]) -> tuple[Spec, int] 
         held = {code for first, end in met.reshape(-1, 2).tolist() for code in codes[first:end]}
         if len(held) == 1:
             return Values(name), held.pop()
-        inside, outside = (tuple(labels[code] for code in codes if (code in held) == kept) for kept in (True, False))
+        inside, outside = (
+            tuple(labels[code] for code in codes if (code in held) == is_inside) for is_inside in (True, False)
+        )
         return Groups(name, (inside, outside)), 0
     numeric, ends = text.schema.numeric(name), _common([met, np.array([0, column.cells])]).tolist()
     if not ends:
@@ -379,7 +381,7 @@ class Key:
 
 
 def _cases(text: Text, node: x.Case) -> Split:
-    """Reads a CASE over one column: the split that its conditions make, and what each part is called."""
+    """Reads a CASE over one column: the split by its conditions, and the labels of the parts."""
     name = text.column_of(node)
     condition, column = Condition(text, name), text.schema.column(name)
     labels, held = [_label(text, node.args.get("default"))], list[np.ndarray]()
@@ -392,11 +394,11 @@ def _cases(text: Text, node: x.Case) -> Split:
     for number, ends in enumerate(held, 1):
         numbers[np.searchsorted(ends, points, side="right") % 2 == 1] = number
     if is_categorical(text.schema, name):
-        listed = text.schema.categorical(name).labels
+        values = text.schema.categorical(name).labels
         branches = numbers[np.searchsorted(points, np.arange(column.codes), side="right") - 1]
         merged: dict[Value | None, list[Value | None]] = {}
         for number in sorted(set(branches.tolist()), reverse=True):
-            merged.setdefault(labels[number], []).extend(listed[code] for code in np.flatnonzero(branches == number))
+            merged.setdefault(labels[number], []).extend(values[code] for code in np.flatnonzero(branches == number))
         return Groups(name, tuple(map(tuple, merged.values()))), tuple(merged)
     missing = labels[numbers[np.searchsorted(points, column.cells, side="right") - 1]]
     pieces = dict(zip(points.tolist(), numbers.tolist(), strict=True))
@@ -416,10 +418,10 @@ def _ranges(
     label: Callable[[int], Any],
     missing: Value | None = None,
 ) -> Split:
-    """Cuts a grid wherever the number of its cells changes, which says what a part is called.
+    """Cuts a grid wherever the number of its cells changes; the number determines the label of a part.
 
-    ``pieces`` has by its first cell the number of each run of cells, the first one of cell 0. Missing values
-    are called ``missing``. Ranges of one name are one part, also with missing values.
+    ``pieces`` has the number of each run of cells, by its first cell; the first run begins at cell 0. The
+    label of missing values is ``missing``. Ranges with one label are one part, also with missing values.
     """
     column, starts, parts = text.schema.numeric(name), list[int](), [pieces[0]]
     for start in sorted(pieces):
@@ -469,7 +471,7 @@ def _floors(text: Text, node: x.Mul) -> Split:
     """Reads FLOOR(column / w) * w: ranges of width w, called by their lower ends."""
     sides = sorted((node.left, node.right), key=lambda side: isinstance(side, x.Floor))
     quotient = sides[1].this.unnest() if isinstance(sides[1], x.Floor) else None
-    whole = {name for name, given in sides[1].args.items() if given} == {"this"}  # FLOOR of no decimals
+    whole = {name for name, argument in sides[1].args.items() if argument} == {"this"}  # FLOOR of no decimals
     if not (
         whole and isinstance(quotient, x.Div) and isinstance(quotient.left, x.Column) and quotient.right == sides[0]
     ):
@@ -484,8 +486,8 @@ def _floors(text: Text, node: x.Mul) -> Split:
 
 def _period(text: Text, node: x.Expr) -> Calendar:
     """Reads DATE_TRUNC, and EXTRACT of a year or a weekday."""
-    asked = node.args.get("unit") or node.this
-    unit = "year" if isinstance(node, x.Year) else asked.name.lower()
+    unit_node = node.args.get("unit") or node.this
+    unit = "year" if isinstance(node, x.Year) else unit_node.name.lower()
     unit = {"dow": "weekday", "dayofweek": "weekday"}.get(unit, unit)
     truncates = isinstance(node, (x.DateTrunc, x.TimestampTrunc))
     possible = [period for period in PERIODS if (period != "weekday" if truncates else period in ("year", "weekday"))]
@@ -549,7 +551,7 @@ class Number:
 
     @property
     def asked(self) -> tuple[object, ...]:
-        """The question that it is part of: all quantiles of a column are one."""
+        """The key of its query: all quantiles of a column have one query."""
         return self.maker, self.column, self.where
 
     def kind(self, shares: Sequence[Fraction]) -> Kind:
@@ -633,15 +635,15 @@ class Select:
         for name, clause in tree.args.items():
             if clause and name not in READ:
                 self.text.refuse(clause, CLAUSES.get(name, f"{name.strip('_').upper()}: leave it out"))
-        table, own = tree.args.get("from_") and tree.args["from_"].this, self.handle.dataset
+        table, dataset = tree.args.get("from_") and tree.args["from_"].this, self.handle.dataset
         if not isinstance(table, x.Table) or not isinstance(table.this, x.Identifier):
-            self.text.refuse(table or tree, f"FROM something else than one table: write FROM {own}")
-        if any(given and name not in ("this", "db", "catalog", "alias") for name, given in table.args.items()):
-            self.text.refuse(table, f"`{self.text.sql(table)}`: the whole table is asked; write FROM {own}")
-        short = own.rpartition(".")[2] if self.handle.tables else own  # clinic.visits is `visits` too
+            self.text.refuse(table or tree, f"FROM something else than one table: write FROM {dataset}")
+        if any(clause_ and name not in ("this", "db", "catalog", "alias") for name, clause_ in table.args.items()):
+            self.text.refuse(table, f"`{self.text.sql(table)}`: the whole table is asked; write FROM {dataset}")
+        short = dataset.rpartition(".")[2] if self.handle.tables else dataset  # clinic.visits is `visits` too
         named = {table.name.casefold(), f"{table.db}.{table.name}".casefold()}
-        if own != "simulated" and not named & {own.casefold(), short.casefold()}:
-            self.text.refuse(table, f"`{table.name}` is another table: this handle is on `{own}`")
+        if dataset != "simulated" and not named & {dataset.casefold(), short.casefold()}:
+            self.text.refuse(table, f"`{table.name}` is another table: this handle is on `{dataset}`")
 
     # Groups and numbers
 
@@ -671,7 +673,7 @@ class Select:
         return tree.expressions[position - 1]
 
     def _statistic(self, node: x.Expr) -> Number:
-        """Reads a number, whose rows are some: FILTER, COUNT_IF, and a CASE inside are one thing."""
+        """Reads a number of some or all rows: FILTER, COUNT_IF, and a CASE inside mean the same."""
         match node:
             case x.Filter():
                 return self._among(self._statistic(node.this), node.expression.this)
@@ -686,8 +688,8 @@ class Select:
             case x.Count() if isinstance(node.this, (x.Star, x.Literal)):
                 return Number(CountStatistic)
             case x.Count() if isinstance(node.this, x.Column):
-                known = x.Not(this=x.Is(this=node.this, expression=x.Null()))
-                return self._among(Number(CountStatistic), known)
+                not_null = x.Not(this=x.Is(this=node.this, expression=x.Null()))
+                return self._among(Number(CountStatistic), not_null)
         return self._plain_statistic(node)
 
     def _among(self, number: Number, condition: x.Expr) -> Number:
@@ -695,7 +697,7 @@ class Select:
         return replace(number, where=tuple(filters(self.text, condition)) + number.where)
 
     def _names_unit(self, node: x.Column) -> bool:
-        """Whether this is the column of the privacy unit, whose values are persons; refused where they have rows."""
+        """Whether this is the column of the privacy unit; refused if a person may have several rows."""
         unit = self.text.schema.bounded_unit
         if unit is None or node.name.casefold() != unit.column.casefold():
             return False
@@ -741,15 +743,15 @@ class Select:
             self.text.refuse(
                 node, f"`{self.text.sql(node)}`: rows are never shown; GROUP BY the column and write COUNT(*)"
             )
-        known = "COUNT, SUM, AVG, MEDIAN, QUANTILE(column, share), STDDEV or VARIANCE of a column"
-        self.text.refuse(node, f"`{self.text.sql(node)}`: write {known}, or a column of GROUP BY")
+        instead = "COUNT, SUM, AVG, MEDIAN, QUANTILE(column, share), STDDEV or VARIANCE of a column"
+        self.text.refuse(node, f"`{self.text.sql(node)}`: write {instead}, or a column of GROUP BY")
 
-    # What answers decide
+    # HAVING, ORDER BY and LIMIT
 
     def _answered(self, node: x.Expr) -> Number:
         """Returns the number that an alias or an expression of HAVING or ORDER BY names."""
         number = self._aliases.get(node.name.casefold() if isinstance(node, x.Column) else "-") or self._statistic(node)
-        if number not in [known for _, known in self.shown]:
+        if number not in [shown for _, shown in self.shown]:
             self.shown.append((self.text.sql(node), number))
         return number
 
@@ -791,30 +793,30 @@ class Select:
         kinds: dict[tuple[object, ...], list[Number]] = {}
         for number in dict.fromkeys(number for _, number in self.shown):
             kinds.setdefault(number.asked, []).append(number)
-        asked = [numbers[0].kind([number.share for number in numbers]) for numbers in kinds.values()]
+        statistics = [numbers[0].kind([number.share for number in numbers]) for numbers in kinds.values()]
         title = " ".join(self.text.plain.split())
         title = title if len(title) <= TITLE else f"{title[: TITLE - 1]}…"
         rough = any(issubclass(number.maker, Variance) for _, number in self.shown)
-        told = {CHOSEN: bool(self._having or self._order), ROUGH: rough}
-        notes = (*dict.fromkeys(self.text.notes), *(note for note, holds in told.items() if holds))
+        notes_of = {CHOSEN: bool(self._having or self._order), ROUGH: rough}
+        notes = (*dict.fromkeys(self.text.notes), *(note for note, holds in notes_of.items() if holds))
         specs = [key.spec for key in self.keys] or None
-        draft = drafted(self.handle, title, specs, asked, epsilon, level, reuse, notes, "bars")
+        draft = drafted(self.handle, title, specs, statistics, epsilon, level, reuse, notes, "bars")
         return replace(draft, answer=lambda: self._arranged(draft.answer(), kinds))
 
     def _arranged(self, table: Table, kinds: Mapping[tuple[object, ...], Sequence[Number]]) -> Table:
-        """Writes the answer as the statement wants it: which groups, in which order, and what they are called."""
-        asked = [number for kind in kinds for number in sorted(kinds[kind], key=lambda number: number.share)]
-        places = {number: place for place, number in enumerate(asked)}
+        """Arranges the answer: the groups of the statement, their order and their names."""
+        in_order = [number for kind in kinds for number in sorted(kinds[kind], key=lambda number: number.share)]
+        places = {number: place for place, number in enumerate(in_order)}
         each, numbers = len(places), table.frame["value"].to_numpy()
         values = {number: numbers[place::each] for number, place in places.items()}
         axes = [bind(key.spec, self.text.schema).axes[0] for key in self.keys]
         groups = (
             np.indices([axis.size for axis in axes]).reshape(len(axes), -1) if axes else np.zeros((0, 1), dtype=int)
         )
-        kept = self._possible(axes, groups)
+        is_kept = self._possible(axes, groups)
         if self._having is not None:
-            kept &= self._having(values)
-        order = np.flatnonzero(kept).tolist()
+            is_kept &= self._having(values)
+        order = np.flatnonzero(is_kept).tolist()
         for by, down in reversed(self._order):  # sorts keep the order of equal ones
             order.sort(key=(groups[by] if isinstance(by, int) else values[by]).__getitem__, reverse=down)
         order = order[: self._limit]

@@ -50,7 +50,7 @@ def sql(
         epsilon: The cost of the whole statement. Its numbers divide it evenly; all quantiles of one
             column count as one number. Groups are disjoint, so each group gets all of it.
         level: The confidence level of the intervals.
-        reuse: Return the stored answers of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answers of an identical earlier call, at no cost.
         dialect: The SQL dialect, by sqlglot's names (``"bigquery"``, ``"tsql"``); by default
             standard SQL with TOP.
 
@@ -88,13 +88,13 @@ def sql(
 
 def load_ipython_extension(shell: Any) -> None:
     """Makes ``%%pinq`` known to a shell of IPython."""
-    magics: Any = import_module("IPython.core.magic_arguments")  # whoever calls this has it
+    magics: Any = import_module("IPython.core.magic_arguments")  # only IPython calls this function
 
     def pinq(line: str, cell: str) -> Table | Plan:
         """Answers the cell's SELECT with noise: ``%%pinq h --epsilon 0.1``."""
-        given = magics.parse_argstring(known, line)
-        handle = required_handle(shell.user_ns.get(given.handle))
-        return sql(handle, cell, epsilon=given.epsilon, level=given.level, reuse=given.reuse)
+        options = magics.parse_argstring(magic, line)
+        handle = required_handle(shell.user_ns.get(options.handle))
+        return sql(handle, cell, epsilon=options.epsilon, level=options.level, reuse=options.reuse)
 
     arguments = [
         magics.argument("handle", help="The name of the handle that is asked."),
@@ -102,8 +102,7 @@ def load_ipython_extension(shell: Any) -> None:
         magics.argument("--level", type=float, default=0.95, help="Of the intervals."),
         magics.argument("--reuse", action="store_true", help="Take stored answers where this was asked before, free."),
     ]
-    known: Any = pinq
-    for argument in reversed(arguments):
-        known = argument(known)
-    known = magics.magic_arguments()(known)
-    shell.register_magic_function(known, "cell", "pinq")
+    magic: Any = pinq
+    for decorate in [*reversed(arguments), magics.magic_arguments()]:
+        magic = decorate(magic)
+    shell.register_magic_function(magic, "cell", "pinq")

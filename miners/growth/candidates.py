@@ -76,7 +76,7 @@ def multiway_splits(
         attributes: Names of columns; None for all but the target.
         cuts: For numeric attributes a list of cut points, or a number of intervals of equal width.
             Without: the cuts that the policy declares for the column, else ``bins`` intervals.
-        bins: See there.
+        bins: The number of intervals by default.
 
     Raises:
         QueryError: An unknown, repeated or unusable column; cuts of a column that has none.
@@ -107,28 +107,28 @@ def _multiway(schema: Schema, name: str, cutting: Sequence[CutPoint] | int | Non
 
 
 def by_column(
-    parameter: str, given: Mapping[str, T] | None, meaning: str, column: Callable[[str], object]
+    parameter: str, mapping: Mapping[str, T] | None, meaning: str, column: Callable[[str], object]
 ) -> dict[str, T]:
     """Returns a parameter that maps columns to something; empty where it is None.
 
     Args:
         parameter: Its name.
-        given: The object that the caller passed.
+        mapping: The object that the caller passed.
         meaning: The required keys and values, in words.
-        column: Looks up a column by its name, or raises.
+        column: A function that looks up a column by its name, or raises.
 
     Raises:
-        QueryError: It is no mapping, or has the name of a column that there is not.
+        QueryError: It is no mapping, or has an unknown column.
     """
-    if given is not None and not isinstance(given, Mapping):
-        raise QueryError(f"`{parameter}` is {given!r}; it must map {meaning}.")
-    for name in given or {}:
+    if mapping is not None and not isinstance(mapping, Mapping):
+        raise QueryError(f"`{parameter}` is {mapping!r}; it must map {meaning}.")
+    for name in mapping or {}:
         column(name)
-    return dict(given or {})
+    return dict(mapping or {})
 
 
 def require_attributes(parameter: str, named: Iterable[str], attributes: Sequence[str]) -> None:
-    """Raises ``QueryError`` where a parameter speaks of a column that is not an attribute."""
+    """Raises ``QueryError`` if a parameter names a column that is not an attribute."""
     for name in named:
         if name not in attributes:
             raise QueryError(
@@ -139,7 +139,7 @@ def require_attributes(parameter: str, named: Iterable[str], attributes: Sequenc
 def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str] | None) -> list[str]:
     """Returns the columns to split by.
 
-    They are those that were named, else all but the target that have more than one value.
+    These are ``attributes``, else all columns with more than one value but the target.
 
     Raises:
         QueryError: An unknown, repeated or unusable column.
@@ -194,7 +194,7 @@ def grouping_warnings(schema: Schema, splits: Iterable[object], depth: int, tree
 
 
 def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon, *, fewer: float = 0.0) -> int:
-    """Returns how many levels of two-way splits a budget carries.
+    """Returns the number of levels of two-way splits that a budget supports.
 
     Each node's split is one choice from all ``families``.
 
@@ -229,7 +229,7 @@ def _levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon)
 
 
 def _candidates(schema: Schema, name: str) -> int:
-    """Returns roughly how many different splits in two a column has."""
+    """Returns the approximate number of different splits of a column in two."""
     if name in schema.numeric_columns:
         # One grid point in 20 is about as good a cut as the best.
         return min(20, schema.numeric(name).cells - 1)
@@ -266,7 +266,7 @@ def random_split(schema: Schema, names: Sequence[str], part: Part, random: np.ra
 # Intervals of equal width: all have a cut in the middle of the range, and few numbers change with max_rows.
 WIDTHS = (2, 4, 6, 8, 12, 16, 24, 32)
 PAIR_BINS, PAIR_CELLS = 6, 64  # intervals of a number in a pair of attributes, and its cells at most
-FEW_WIDTHS = 4  # with no more, cells are coarse: a table of all attributes has powers of ten alone
+FEW_WIDTHS = 4  # up to so many widths, round numbers are powers of ten alone
 FINE = 100  # the round numbers 2 and 5 are cuts from this part of the range up
 
 
@@ -328,12 +328,12 @@ def attribute_cells(
     """
     if cuts is not None and not isinstance(cuts, Mapping):
         raise QueryError(f"`cuts` is {cuts!r}; it must map names of numeric columns to cut points.")
-    chosen: dict[str, Sequence[CutPoint] | int] = {}
-    for name in attribute_names(schema, target, attributes):
-        if name in schema.numeric_columns and not schema.numeric_columns[name].cuts:
-            points = public_cuts(schema, name, grid)
-            chosen |= {name: points} if points else {}
-    return multiway_splits(schema, target, attributes=attributes, cuts={**chosen, **(cuts or {})})
+    uncut = {name for name, column in schema.numeric_columns.items() if not column.cuts}
+    points = {
+        name: public_cuts(schema, name, grid) for name in attribute_names(schema, target, attributes) if name in uncut
+    }
+    chosen = {name: own_points for name, own_points in points.items() if own_points} | dict(cuts or {})
+    return multiway_splits(schema, target, attributes=attributes, cuts=chosen)
 
 
 def attribute_pairs(
@@ -364,10 +364,10 @@ def _round_numbers(column: Numeric, fine: bool) -> Iterator[float]:
             yield float(number)
 
 
-def _widths(wanted: float) -> int:
-    """Returns the number of ``WIDTHS`` whose ratio to the wanted one is nearest to 1."""
-    # 50,000 rows at epsilon 1 are 10 times 5,000: 10 * 10^.3 = 20 intervals are wanted, and 24 are nearest.
-    return min(WIDTHS, key=lambda widths: max(widths / wanted, wanted / widths))
+def _widths(number: float) -> int:
+    """Returns the number of ``WIDTHS`` whose ratio to this number is nearest to 1."""
+    # 50,000 rows at epsilon 1 are 10 times 5,000: 10 * 10^.3 = 20 intervals, and 24 are nearest.
+    return min(WIDTHS, key=lambda widths: max(widths / number, number / widths))
 
 
 @dataclass(frozen=True)
@@ -446,15 +446,14 @@ def choice_noise_scale(
 ) -> tuple[float, str]:
     """Returns the scale of the noise in a choice, and its unit.
 
-    By about so much score a worse one of two candidates may pass the better one.
+    A worse candidate may win if its score is lower by about this much.
 
     Args:
         schema: The public schema.
         criterion: One of ``CRITERIA`` or ``REGRESSION_CRITERIA``.
         epsilon: The epsilon of the choice.
         textbook: Whether it is made by the exponential mechanism with its general factor 2.
-        target: Needed for regression, whose unit is the error of a row that is as wrong as one can
-            be.
+        target: The target of a regression, whose unit is the largest possible error of a row.
     """
     score, record = score_of(criterion, target), _EVERY[criterion]
     unit = score.sensitivity(schema) if record.unit is None else record.unit
@@ -467,20 +466,17 @@ def require_criterion(criterion: object, criteria: Iterable[str] = CRITERIA) -> 
     names = list(criteria)
     if isinstance(criterion, str) and criterion in names:
         return criterion
-    why = ""
-    if criterion == GAIN_RATIO.name:
-        why = (
-            ". Gain ratio cannot steer a noisy selection: one row can move it over its full range, however large the "
-            "table, so noise that hides a row hides everything (privacy.md 2.5). SuLQID3 computes it from "
-            "counts that are noisy already"
-        )
-    listed = ", ".join(repr(name) for name in names)
-    problem = f"is {criterion!r}{closest(str(criterion), names)}"
-    raise QueryError(problem, parameter="criterion", allowed=f"one of {listed}{why}")
+    reason = (
+        ". Gain ratio cannot steer a noisy selection: one row can move it over its full range, however large the "
+        "table, so noise that hides a row hides everything (privacy.md 2.5). SuLQID3 computes it from "
+        "counts that are noisy already"
+    )
+    allowed = f"one of {', '.join(map(repr, names))}{reason if criterion == GAIN_RATIO.name else ''}"
+    raise QueryError(f"is {criterion!r}{closest(str(criterion), names)}", parameter="criterion", allowed=allowed)
 
 
 def gain(criterion: str, table: np.ndarray) -> float:
-    """Returns how good a split is by its table of noisy counts, shape (parts, classes).
+    """Returns the quality of a split by its table of noisy counts, shape (parts, classes).
 
     Higher is better. Counts below 0 count as 0.
 
@@ -503,8 +499,8 @@ def gain(criterion: str, table: np.ndarray) -> float:
     gained = record.whole(counts.sum(axis=0)) - float(record.uncertainty(counts, sums).sum() / rows)
     if record is not GAIN_RATIO:
         return gained
-    own = _entropy(sums)
-    return gained / own if own > 0 else 0.0
+    entropy = _entropy(sums)
+    return gained / entropy if entropy > 0 else 0.0
 
 
 def printed_gain(criterion: str, table: np.ndarray, parts: np.ndarray) -> float:
@@ -533,7 +529,7 @@ def printed_gain(criterion: str, table: np.ndarray, parts: np.ndarray) -> float:
 
 
 def impurity_reduction(criterion: str, tables: np.ndarray) -> np.ndarray:
-    """Returns how much of a node's uncertainty splits take away, for each row of it.
+    """Returns the part of a node's uncertainty that splits remove, for each row of it.
 
     It is J of Wang, Dick & Balcan 2020, sec. 2.1, for any number of classes.
 
@@ -553,6 +549,6 @@ def impurity_reduction(criterion: str, tables: np.ndarray) -> np.ndarray:
     # Of 8 + 12 rows cut to 8 + 2 and 0 + 10, by "max": 8 rows were not of the larger class and 2
     # are left, so 6 are taken, of at most 20 / 2 for evenly mixed classes: .6.
     taken = uncertainty(classes, rows) - uncertainty(counts, parts).sum(axis=-1)
-    even = np.full(counts.shape[-1], 1.0)
+    even = np.ones(counts.shape[-1])
     worst = uncertainty(even, even.sum()) / even.sum()
     return taken / np.where(rows > 0, rows * worst, 1.0)

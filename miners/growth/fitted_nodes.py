@@ -27,7 +27,7 @@ from miners.fitted.node import Node, Split
 from pinq.public.epsilon import Epsilon
 
 BEST_OF_MANY = 16
-"""The largest of 3,000 squares of a normal number is so many times the mean, 2 ln 3,000."""
+"""The ratio of the largest of 3,000 squares of a normal number to their mean, 2 ln 3,000."""
 
 
 @dataclass(eq=False, slots=True)
@@ -64,7 +64,7 @@ class OpenNode:
         return float("inf") if self.cells is None else float(self.cells.sum())
 
     def observe(self, cells: np.ndarray, variance: float, scale: float | None = None) -> None:
-        """Averages one more set of noisy class counts in, the surer one weighing more."""
+        """Averages one more set of noisy class counts in, weighted by precision."""
         if self.cells is None:
             self.cells, self.variance, self.cells_scale = np.asarray(cells, dtype=np.float64), variance, scale
             return
@@ -89,7 +89,7 @@ class OpenNode:
         return [self.child(used) for _ in range(parts)]
 
     def child(self, used: frozenset[str]) -> Self:
-        """Returns an open node below, of which nothing is known yet."""
+        """Returns an open node below."""
         return type(self)(used)
 
 
@@ -199,7 +199,7 @@ def worth_keeping(
             below = float(errors[list(children[node])].sum())
             under = [leaf for child in children[node] for leaf in leaves[child]]
             keeps[node] = below < errors[node] or (
-                probabilities is not None and _told_apart(rows[under], probabilities[under], probabilities[node], noise)
+                probabilities is not None and _are_apart(rows[under], probabilities[under], probabilities[node], noise)
             )
             # A node that loses its split is one leaf to the nodes above it.
             leaves[node] = under if keeps[node] else leaves[node]
@@ -207,8 +207,8 @@ def worth_keeping(
     return keeps
 
 
-def _told_apart(rows: np.ndarray, leaves: np.ndarray, node: np.ndarray, noise: float) -> bool:
-    """Whether leaves have probabilities further from their node's than chance, and choice, would put them."""
+def _are_apart(rows: np.ndarray, leaves: np.ndarray, node: np.ndarray, noise: float) -> bool:
+    """Whether the probabilities of leaves are further from their node's than by chance and by the choice."""
     # 90 rows with probabilities (.9, .1) and 10 with (.6, .4) below (.87, .13): 90 * .0018 + 10 * .1458 =
     # 1.62, far more than chance's 1 - .87^2 - .13^2 = .23.
     distance = float(rows @ np.square(leaves - node).sum(axis=1))
@@ -226,15 +226,14 @@ def _proportions(weights: np.ndarray) -> np.ndarray:
 
 
 def estimated_nodes(
-    trees: Sequence[Sequence[OpenNode]], cells: int, kept: int, certainty: float | None = None
+    trees: Sequence[Sequence[OpenNode]], cells: int, classes: int, certainty: float | None = None
 ) -> list[list[Node]]:
     """Consistent least-squares estimates of the counts of every node of some trees.
 
     Args:
         trees: Grown trees, the root of each first.
         cells: The number of counts of a node.
-        kept: The number of counts that the fitted trees have, the first ones: all but a missing
-            class.
+        classes: The number of counts in the fitted trees, the first ones: all but a missing class.
         certainty: C4.5's certainty factor, for pruning that keeps splits between different class
             probabilities; None for no pruning.
     """
@@ -246,19 +245,19 @@ def estimated_nodes(
         for start, tree in zip(starts, trees, strict=False)
         for open_node in tree
     ]
-    # Where a node was not asked its variance is infinite, so its zeros weigh nothing.
-    asked = np.array([np.zeros(cells) if open_node.cells is None else open_node.cells for open_node in grown])
-    estimates, variances = least_squares(children, asked, np.array([open_node.variance for open_node in grown]))
+    # A node without an answer has an infinite variance, so its zeros weigh nothing.
+    answers = np.array([np.zeros(cells) if open_node.cells is None else open_node.cells for open_node in grown])
+    estimates, variances = least_squares(children, answers, np.array([open_node.variance for open_node in grown]))
     fitted = []
     for start, tree in zip(starts, trees, strict=False):
-        counts = estimates[start : start + len(tree), :kept]
+        counts = estimates[start : start + len(tree), :classes]
         deviations = np.sqrt(variances[start : start + len(tree)])
         fitted.append(_nodes(tree, counts, deviations.tolist(), _keeps(tree, counts, deviations, certainty)))
     return fitted
 
 
 def _keeps(tree: Sequence[OpenNode], counts: np.ndarray, deviations: np.ndarray, certainty: float | None) -> np.ndarray:
-    """Returns which nodes keep their split, shape (nodes,)."""
+    """Returns whether each node keeps its split, shape (nodes,)."""
     children = [open_node.children for open_node in tree]
     if certainty is None:
         return np.array([bool(below) for below in children])
@@ -268,18 +267,20 @@ def _keeps(tree: Sequence[OpenNode], counts: np.ndarray, deviations: np.ndarray,
     return worth_keeping(children, rows * probabilities, certainty, probabilities=probabilities, noise=noise)
 
 
-def calibrated_nodes(grown: Sequence[OpenNode], kept: int, certainty: float) -> list[Node]:
+def calibrated_nodes(grown: Sequence[OpenNode], classes: int, certainty: float) -> list[Node]:
     """Calibrates sizes and leaves' counts by Friedman & Schuster's Algorithm 3; prunes."""
     children = [open_node.children for open_node in grown]
     cells = calibrate(children, [open_node.size for open_node in grown], [open_node.cells for open_node in grown])
-    return _nodes(grown, cells[:, :kept], [None] * len(grown), worth_keeping(children, cells[:, :kept], certainty))
+    return _nodes(
+        grown, cells[:, :classes], [None] * len(grown), worth_keeping(children, cells[:, :classes], certainty)
+    )
 
 
-def released_nodes(grown: Sequence[OpenNode], kept: int) -> list[Node]:
-    """Each node with its answers as they came."""
+def released_nodes(grown: Sequence[OpenNode], classes: int) -> list[Node]:
+    """The nodes with their answers as released."""
     nodes = []
     for open_node in grown:
-        counts = () if open_node.cells is None or open_node.children else tuple(open_node.cells[:kept].tolist())
+        counts = () if open_node.cells is None or open_node.children else tuple(open_node.cells[:classes].tolist())
         nodes.append(
             Node(
                 open_node.split, open_node.children, open_node.size, open_node.size_scale, counts, open_node.cells_scale
@@ -291,16 +292,16 @@ def released_nodes(grown: Sequence[OpenNode], kept: int) -> list[Node]:
 def _nodes(
     grown: Sequence[OpenNode], counts: np.ndarray, deviations: Sequence[float | None], keeps: np.ndarray
 ) -> list[Node]:
-    """The nodes that are left where only some splits are kept, renumbered."""
+    """The nodes of the pruned tree, renumbered."""
     children = [open_node.children for open_node in grown]
-    kept = [0]
-    for position in kept:  # grows while it is walked through: parents before their children
-        kept += children[position] if keeps[position] else ()
+    positions = [0]
+    for position in positions:  # grows while it is walked through: parents before their children
+        positions += children[position] if keeps[position] else ()
     # Node 0 has the children 1 and 4, node 1 has 2 and 3; where 1 loses its split, 0, 1 and 4 are
     # left, numbered 0, 1 and 2.
-    number = {position: new for new, position in enumerate(kept)}
+    number = {position: new for new, position in enumerate(positions)}
     nodes, rows = [], counts.tolist()
-    for position in kept:
+    for position in positions:
         open_node = grown[position]
         split = open_node.split if keeps[position] else None
         below = tuple(number[child] for child in children[position]) if keeps[position] else ()

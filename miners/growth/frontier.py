@@ -49,9 +49,8 @@ def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon, within
     of two rows at 2 and 8 on a range from 0 to 10 the ends are 0.8 + 0.2 and 0.2 + 0.8. Values
     outside count as its ends; without a range these are the target's bounds.
 
-    This is the two-bin average of the layer, taken apart again: the noise in each end is that of a
-    count at the same epsilon, and nothing more is paid for the number of rows. A noisy end below 0
-    is not told apart from 0.
+    These are the two bins of the layer's average: the noise in each end is that of a count at the
+    same epsilon, and the number of rows costs nothing more. A noisy end below 0 counts as 0.
     """
     column = schema.numeric(target)
     low, high = map(column.number, column.cells_within(within, target))
@@ -158,15 +157,15 @@ class StepQueries(ABC):
     def classes_query(self, of: str, weight: int = 1) -> StepQuery:
         """Returns the question that describes nodes."""
         if self.problem.numeric:
-            asked = f"mean of `{self.target}` in {of}"
-            return StepQuery(StepName.CLASSES, "noisy_avg", asked, self.count_noise, weight)
-        asked = f"classes of {of}"
-        return StepQuery(StepName.CLASSES, "noisy_count", asked, self.count_noise, weight, numbers=self.cells)
+            text = f"mean of `{self.target}` in {of}"
+            return StepQuery(StepName.CLASSES, "noisy_avg", text, self.count_noise, weight)
+        text = f"classes of {of}"
+        return StepQuery(StepName.CLASSES, "noisy_count", text, self.count_noise, weight, numbers=self.cells)
 
-    def choice_query(self, name: StepName, asked: str, weight: int = 1, times: int = 1) -> StepQuery:
+    def choice_query(self, name: StepName, text: str, weight: int = 1, times: int = 1) -> StepQuery:
         """Returns the question for splits that the criterion judges."""
         noise = partial(choice_noise_scale, self.schema, self.criterion, textbook=self.textbook, target=self.target)
-        return StepQuery(name, "exp_mech", asked, noise, weight, times)
+        return StepQuery(name, "exp_mech", text, noise, weight, times)
 
     def count_noise(self, epsilon: Epsilon) -> tuple[float, str]:
         """Returns the standard deviation of a count's noise."""
@@ -182,7 +181,7 @@ class TreeStrategy(StepQueries):
         trees: The number of trees that grow together, each from a shard of its own; 1 for one tree
             on all rows.
         certainty: C4.5's certainty factor; None for no pruning.
-        spends_rest: See ``Recipe``.
+        spends_rest: As in ``Recipe``.
     """
 
     epsilon: Epsilon
@@ -214,7 +213,7 @@ class TreeStrategy(StepQueries):
         return Recipe.by_weights(self.epsilon, levels, leaf, spends_rest=self.spends_rest)
 
     def stop_rows_at(self, epsilon: Epsilon) -> int:
-        """Returns as many rows as there is noise in all that describes two leaves at this loss."""
+        """Returns the total noise in the numbers of two leaves at this loss, in rows."""
         # Two classes at epsilon .1: counts deviate by 14.1, so 2 * 2 * 14.1 rows, 57.
         return math.ceil(2 * self.cells * noise_of(self.schema, epsilon))
 
@@ -258,10 +257,10 @@ class TreeStrategy(StepQueries):
         within = [self.problem.within] if self.problem.numeric else []
         score = score_of(self.criterion, self.target, *within)
 
-        def ask(some: Parts, own: Offer) -> list[Any]:
-            return some.exp_mech(own, score=score, epsilon=step.epsilon, textbook=self.textbook)
+        def ask(some: Parts, candidates: Offer) -> list[Any]:
+            return some.exp_mech(candidates, score=score, epsilon=step.epsilon, textbook=self.textbook)
 
-        return in_pieces(ask, parts, offered)  # what was offered
+        return in_pieces(ask, parts, offered)
 
     def ask_where_offered(
         self, level: Level, offered: Sequence[Sequence[SplitCandidate]], step: Step
@@ -273,24 +272,24 @@ class TreeStrategy(StepQueries):
         return [chosen.get(row) for row in range(len(offered))]
 
 
-def in_pieces(ask: Callable[[Any, Any], list[Any]], parts: Any, own: Sequence[Any]) -> list[Any]:
-    """Asks disjoint parts by one request, or by several where one would be more work than a request may be.
+def in_pieces(ask: Callable[[Any, Any], list[Any]], parts: Any, entries: Sequence[Any]) -> list[Any]:
+    """Asks disjoint parts by one request, or by several if one would be too much work.
 
     Several cost the same. A rehearsal shows whether a single part may be asked.
 
     Args:
-        ask: A function that asks some of the parts, each with its own entry; or all with what they share.
+        ask: A function that asks some parts with their entries.
         parts: The parts.
-        own: An entry, a sequence of its own, for each part; or what they share.
+        entries: A list or tuple for each part; or one sequence that all parts share.
     """
     try:
-        return ask(parts, own)
+        return ask(parts, entries)
     except QueryError:
         if len(parts) == 1:
             raise
         halves = (slice(len(parts) // 2), slice(len(parts) // 2, None))
-        shared = not all(isinstance(entry, (list, tuple)) for entry in own)
-        return [answer for side in halves for answer in in_pieces(ask, parts[side], own if shared else own[side])]
+        shared = not all(isinstance(entry, (list, tuple)) for entry in entries)
+        return [one for side in halves for one in in_pieces(ask, parts[side], entries if shared else entries[side])]
 
 
 @contextmanager
@@ -373,35 +372,35 @@ def _grow(level: Level, nodes: list[OpenNode], strategy: TreeStrategy) -> list[L
     return levels
 
 
-def _end_early(level: Level, asked: Sequence[Step], strategy: TreeStrategy) -> None:
-    """Asks the last question to nodes that are not split, after these steps of their level.
+def _end_early(level: Level, paid: Sequence[Step], strategy: TreeStrategy) -> None:
+    """Queries the nodes that are not split for the last time, after these steps of their level.
 
-    Where one question of all leaves is going to say which of them stay, they only note what their
-    paths will then have left.
+    If one query of all leaves decides later which of them stay, nodes only note the rest of their
+    path's epsilon.
     """
     recipe = strategy.recipe
     if recipe.stops:
-        left = recipe.left(level.number, [recipe.leaf_step(StepName.STOP), *asked])
+        left = recipe.left(level.number, [recipe.leaf_step(StepName.STOP), *paid])
         for node in level.nodes:
             node.left = left
     elif level.nodes:
-        _describe(level, recipe.early_leaf(level.number, asked), strategy)
+        _describe(level, recipe.early_leaf(level.number, paid), strategy)
 
 
 def _end_paths(depth: int, levels: Sequence[Level], nodes: list[OpenNode], strategy: TreeStrategy) -> None:
     """Ends paths where rows become too few, then describes the leaves that stay.
 
-    One question of the leaves of all trees says how many splits are kept on the path to each. A
-    node that is split stays so where a leaf below it keeps more splits than there are above the
-    node. Of three leaves at depths 1, 2, 2 that keep 1, 1, 1 splits, the last two are lost: their
-    parent, at depth 1, becomes a leaf. It is asked with what the poorer of both had left.
+    One query of the leaves of all trees gives the number of splits that remain on the path to each
+    leaf. A node stays split if a leaf below it keeps more splits than there are above the node. Of
+    three leaves at depths 1, 2, 2 that keep 1, 1, 1 splits, the last two are lost: their parent, at
+    depth 1, becomes a leaf. Its query gets the smaller rest of the two.
     """
     stop = strategy.recipe.leaf_step(StepName.STOP)
     bare = [level.only(np.array([not node.children for node in level.nodes])) for level in levels]
     parts = _union([level.parts for level in bare])
     least = strategy.stop_rows_at(strategy.recipe.leaf_step(StepName.CLASSES).epsilon)
-    kept = parts.exp_mech(score=EnoughRows(least, above=depth), epsilon=stop.epsilon)
-    for node, splits in zip([node for level in bare for node in level.nodes], kept, strict=True):
+    remaining = parts.exp_mech(score=EnoughRows(least, above=depth), epsilon=stop.epsilon)
+    for node, splits in zip([node for level in bare for node in level.nodes], remaining, strict=True):
         node.path_end = splits
     leaves: dict[Epsilon, list[Level]] = {}
     for level in reversed(levels):
@@ -465,10 +464,9 @@ def _ask_classes(level: Level, epsilon: Epsilon, strategy: TreeStrategy) -> None
 def _worth_splitting(level: Level, grown: int, strategy: TreeStrategy) -> np.ndarray:
     """The nodes of a level that are split, shape (nodes,): the large ones, the largest first.
 
-    More leaves than the table can have rows are of no use, and a depth that a caller took from
-    elsewhere would ask for millions: so the largest nodes are split while their children's parts
-    are few enough to be asked at all. A request names the parts that it asks and all above them; the
-    one that ends paths names all that have grown.
+    A tree needs no more leaves than the table has rows, and a great depth would make millions. So
+    the largest nodes are split while one request can name their children. A request names its parts
+    and all parts above them; the request that ends paths names all nodes.
     """
     sizes = np.array([node.rows for node in level.nodes])
     large = sizes >= np.array([strategy.threshold(node) for node in level.nodes])
@@ -476,11 +474,11 @@ def _worth_splitting(level: Level, grown: int, strategy: TreeStrategy) -> np.nda
     # Sizes 9, 2 and 5, each split in at most 4 parts of 2 cells: in the order 9, 5, 2 they ask 8,
     # 16 and 24 numbers. With room for 20, the node of size 2 is not split.
     order = np.argsort(-sizes, kind="stable")
-    asked = np.cumsum(np.where(large[order], max_parts[order], 0))
+    needed = np.cumsum(np.where(large[order], max_parts[order], 0))
     named = grown if strategy.recipe.stops else len(level.parts.part_set.ancestors) + len(level.nodes)
     # Of a small table, too, 4,096 parts may be asked.
     numbers = min(MAX_PARTS, max(4096, strategy.schema.max_rows))
-    large[order[asked > min(numbers // strategy.cells, MAX_NODES - named)]] = False
+    large[order[needed > min(numbers // strategy.cells, MAX_NODES - named)]] = False
     return large
 
 

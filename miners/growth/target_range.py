@@ -36,8 +36,8 @@ class TargetRange:
     Attributes:
         schema: The public schema.
         target: The numeric column.
-        within: The first cell of the range where rows plainly are, and the first above it; None
-            before the first answer, or where it does not tell.
+        within: The first cell of the range of the rows, and the first cell above it; None before the
+            first answer, or where that shows none.
     """
 
     schema: Schema
@@ -121,7 +121,7 @@ class TargetRange:
         return mean, float(np.sqrt(np.average((middles - mean) ** 2, weights=rows))), rows
 
     def doubts(self, deviation: float) -> tuple[str, ...]:
-        """Says that no range was found, or that cells are too wide for values that deviate so; empty if all is well."""
+        """Warns that no range was found, or that cells are wider than this deviation; empty if all is well."""
         low, high = self.column.bounds
         if self.within is None:
             return (

@@ -202,7 +202,7 @@ class PCA(LinearMiner):
         Args:
             handle: A private handle; see ``pinq.open``, ``pinq.connect``, ``pinq.simulate``.
             target: A column to omit, for example one to be predicted later; None for none.
-            reuse: Use the stored answers of an identical earlier fit, at no cost.
+            reuse: Whether to use the stored answers of an identical earlier fit, at no cost.
 
         Raises:
             QueryError: A parameter is wrong.

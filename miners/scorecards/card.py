@@ -35,7 +35,7 @@ from pinq.language.specs import Axis, Cross, bind
 from pinq.public.checks import Shown, many
 from pinq.public.schema import Numeric, Schema, Value
 
-FEWEST = 0.5  # noise scales; rows below so many cannot be told from none
+FEWEST = 0.5  # noise scales; fewer rows are indistinguishable from none
 ANY_SHARE = 1 / 12  # variance of a share that may be anything from 0 to 1
 
 
@@ -55,7 +55,7 @@ class Estimate:
 
 
 def newton(
-    gradients: np.ndarray, curvatures: np.ndarray, *, spread: float, noise: float, width: float, most: float
+    gradients: np.ndarray, curvatures: np.ndarray, *, spread: float, noise: float, width: float, limit: float
 ) -> Estimate:
     """Returns the posterior of one Newton step from 0.
 
@@ -65,42 +65,41 @@ def newton(
         spread: Variance of a row's gradient for each unit of its second derivative.
         noise: Variance of the noise in a gradient.
         width: The width of the prior.
-        most: Points are clipped to this size.
+        limit: The largest size of points.
     """
     rows = np.maximum(curvatures, 0.0)
     variance = np.maximum(rows * spread + noise, 1e-12)
     # Gradient 30, curvature 100, width 1: 100 * 30 / (100^2 + 100) = .30 without noise, and 100 *
     # 30 / (100^2 + 100 + 10,000) = .15 with noise of deviation 100.
     scale = width**2 / (rows**2 * width**2 + variance)
-    points = np.clip(scale * rows * gradients, -most, most)
+    points = np.clip(scale * rows * gradients, -limit, limit)
     return Estimate(points, np.sqrt(scale * variance), rows.sum(axis=1))
 
 
-def from_probability(step: Estimate, share: float, most: float) -> Estimate:
-    """Returns the points of a Newton step in log-odds, where all rows have had one chance of the class.
+def from_probability(step: Estimate, share: float, limit: float) -> Estimate:
+    """Returns the points of a Newton step in log-odds, if all rows had one probability of the class.
 
-    There a step says which share of a cell's rows have the class, without error of second order: by
-    itself it goes too far towards the rarer class.
+    Such a step gives the share of a cell's rows with the class without an error of second order.
+    Taken as log-odds it would go too far towards the rarer class.
 
     Args:
         step: Of two classes, shape (cells, 1).
-        share: The chance that all rows have had, above 0 and below 1.
-        most: Points are clipped to this size.
+        share: The probability that all rows had, above 0 and below 1.
+        limit: The largest size of points.
     """
     # A share of .2 and a step of 1.5: .2 + 1.5 * .16 = .44, whose log-odds are 1.15 above those of .2.
     variance, odds = share * (1 - share), math.log(share / (1 - share))
-    least, largest = (1 / (1 + math.exp(-odds - end)) for end in (-most, most))
-    known = np.clip(share + step.points * variance, least, largest)
-    points = np.log(known / (1 - known)) - odds
-    return Estimate(points, step.deviations * variance / (known * (1 - known)), step.weights)
+    lowest, largest = (1 / (1 + math.exp(-odds - end)) for end in (-limit, limit))
+    shares = np.clip(share + step.points * variance, lowest, largest)
+    points = np.log(shares / (1 - shares)) - odds
+    return Estimate(points, step.deviations * variance / (shares * (1 - shares)), step.weights)
 
 
 def log_probabilities(tables: list[np.ndarray], totals: np.ndarray, scale: float) -> list[Estimate]:
     """Returns points from tables of classes, as naive Bayes has them.
 
-    Tables of the same rows have the same class totals. Each is moved to those, for else the errors
-    of many tables' totals would add up to a class of their own. Fewer rows than noise can tell from
-    none count as so many.
+    Tables of the same rows have the same class totals. Each table is moved to them, because the
+    errors of many tables' totals would add up. Counts are at least ``FEWEST`` noise scales.
 
     Args:
         tables: Noisy counts, each of shape (cells, classes).
@@ -129,11 +128,11 @@ def _moved(table: np.ndarray, totals: np.ndarray) -> np.ndarray:
 def reliable_probabilities(
     tables: list[np.ndarray], estimates: list[Estimate], totals: np.ndarray, scale: float
 ) -> np.ndarray:
-    """Returns which share of the variance of each table's points noise does not explain, 0 to 1.
+    """Returns the share of the variance of each table's points that noise does not explain, 0 to 1.
 
-    A table whose cells differ in class by no more than noise and chance let expect counts nothing,
-    one whose squared differences are four times that counts three quarters. Few cells say this
-    with a large error, so each share moves towards the mean of all, by its error.
+    If the squared differences of a table's cells are as large as by noise and chance, its share is
+    0; if they are four times as large, it is three quarters. The share of few cells has a large
+    error, so each share moves towards the mean of all, by its error.
 
     Args:
         tables: Noisy counts, each of shape (cells, classes).
@@ -162,7 +161,7 @@ def reliable_probabilities(
 
 FORMAT, VERSION = "pinq-scorecard", 1
 MOST_POINTS = 2**48
-ADDED_AT_ONCE = 2**14  # rows, whose points a processor keeps at hand
+ADDED_AT_ONCE = 2**14  # rows, whose points fit into a processor's cache
 DOUBLES = 20  # printed points that double the odds
 NO_PART = "A value that the card does not know adds no points."
 CardCells = Split | Cross
@@ -197,10 +196,9 @@ class Term:
         )
 
     def plus(self, other: Term) -> Term:
-        """Adds what a later step found out about the same cells.
+        """Adds the points of a later step for the same cells.
 
-        Its deviations replace the earlier ones where they are smaller: a later step corrects what
-        noise did before.
+        Smaller deviations replace larger ones: a later step corrects earlier noise.
         """
         deviations = np.minimum(self.deviations, other.deviations)
         return Term(self.spec, self.points + other.points, deviations, np.maximum(self.weights, other.weights))
@@ -228,7 +226,7 @@ class Term:
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the points over rows, by weights: how much the attribute says."""
+        """Standard deviation of the points over rows, by weights: the importance of the attribute."""
         # Points 256 and -256 of equal weight spread by 256: one logit.
         weights = self.weights + 1e-9
         mean = np.average(self.points, axis=0, weights=weights)
@@ -290,12 +288,12 @@ class Card(Shown):
 
     @property
     def columns(self) -> list[str]:
-        """The attributes, those of the term that says most first."""
+        """The attributes, in descending order of their term's spread."""
         return list(dict.fromkeys(itertools.chain.from_iterable(term.columns for term in self.ranked)))
 
     @cached_property
     def ranked(self) -> tuple[Term, ...]:
-        """The terms, the one that says most first."""
+        """The terms, in descending order of spread."""
         return tuple(sorted(self.terms, key=lambda term: -term.spread))
 
     @property
@@ -323,7 +321,7 @@ class Card(Shown):
     # Predictions
 
     def scores(self, frame: Any) -> np.ndarray:
-        """Returns what the points add up to, in logits or grid cells, shape (rows, outputs)."""
+        """Returns the sums of points, in logits or grid cells, shape (rows, outputs)."""
         rows = length(frame)
         codes = encode_rows(self.schema, self.columns, frame, otherwise=NO_PART)
         total = np.tile(np.array(self.base, dtype=np.int64), (rows, 1))
@@ -333,12 +331,12 @@ class Card(Shown):
             if len(term.columns) > 1:
                 total += points.take(self.cells(term, codes), axis=0)
                 continue
-            own, axis = codes[term.columns[0]], self.axis(term)
+            column_codes, axis = codes[term.columns[0]], self.axis(term)
             bins = Bins(self.schema.columns[term.columns[0]], [axis])
             points, find = points.take(axis.parts_of(bins.codes), axis=0), bins.finder(rows)
             for first in range(0, rows, ADDED_AT_ONCE):
                 block = slice(first, first + ADDED_AT_ONCE)
-                total[block] += points.take(find(own[block]), axis=0)
+                total[block] += points.take(find(column_codes[block]), axis=0)
         return total / POINTS
 
     def predict_proba(self, frame: Any) -> np.ndarray:
@@ -442,9 +440,9 @@ def _read_terms(stored: Any) -> Iterator[Term]:
     for number, entry in enumerate(stored):
         # The cells of a pair are those of its two attributes.
         cells = entry["cells"] if isinstance(entry["cells"], list) else [entry["cells"]]
-        found = [split_in(f"term {number} of the stored card", own) for own in cells]
-        factors = [factor for factor in found if factor is not None]
-        if not factors or len(factors) < len(found):
+        splits = [split_in(f"term {number} of the stored card", cell) for cell in cells]
+        factors = [split for split in splits if split is not None]
+        if not factors or len(factors) < len(splits):
             raise QueryError(f"term {number} of the stored card has no cells.")
         spec = Cross(tuple(factors)) if len(factors) > 1 else factors[0]
         arrays = [np.array(entry[name], dtype=np.float64) for name in ("deviations", "weights")]

@@ -22,15 +22,15 @@ from pinq.public.schema import Schema
 
 MAX_STEPS = 200
 MOST_STEPS = 24  # of a default; more gain nothing on Adult, epsilon .1 to 64
-STEP = 1000  # what an average step weighs
-# Later steps have less to find, so they get more: their sums by this factor, their choices by that.
+STEP = 1000  # the weight of an average step
+# Later steps have less to find, so they get more: the factors from one step's sums and choice to the next.
 SUMS_GROW, CHOICES_GROW = 1.1, 1.2
-LEFT = 5.0  # a step finds one part in so many of the rows, over its number; six tables, docs/defaults.md
+LEFT = 5.0  # step S finds 1 / (5 S) of the rows; six tables, docs/defaults.md
 TABLES_KNOW, TABLES_OF_FEW_KNOW = 3, 8  # steps that tables of all attributes replace, and of few attributes
 FEW_ATTRIBUTES = 6  # few enough that they seldom repeat each other
-# What tables of all attributes weigh for each unit of all steps: seven tenths; for two classes a half.
+# The weight of the tables of all attributes for each unit of all steps: seven tenths; for two classes a half.
 TABLES, TABLES_FOR_TWO = 2.3, 1.0
-BESIDE_TABLES = 10  # what the start weighs where points start from tables, which say it better
+BESIDE_TABLES = 10  # the weight of the start where points start from tables, which are more precise
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class CardStep:
     """The costs of one step.
 
     Attributes:
-        choice: For the choice of an attribute; None where there is one attribute only.
-        sums: For the sums of its cells.
+        choice: The cost of the choice of an attribute; None where there is one attribute only.
+        sums: The cost of the sums of its cells.
     """
 
     choice: Epsilon | None
@@ -107,17 +107,16 @@ class FitCosts:
         each = max(1, round(STEP * max(steps, 1) * weight / max(tables, 1)))
         starts = starts and tables > 0
         first = BESIDE_TABLES if starts else round(STEP * base)
-        # Looks may be of the same parts: at losses of their own they are different questions, and ``reuse``
-        # finds the answer of each.
+        # Looks may have the same parts: with different losses they are different queries for ``reuse``.
         weights = [first + look for look in range(looks)] + [each] * tables
-        for chosen, own in zip(choices, sums, strict=True):
-            weights += [chosen, own] if choice else [own]
+        for for_choice, for_sums in zip(choices, sums, strict=True):
+            weights += [for_choice, for_sums] if choice else [for_sums]
         costs = spread(epsilon, weights)
-        asked = looks + tables
-        return cls(costs[:looks], costs[looks:asked], tuple(_steps(costs[asked:], choice > 0)), starts)
+        first_step = looks + tables
+        return cls(costs[:looks], costs[looks:first_step], tuple(_steps(costs[first_step:], choice > 0)), starts)
 
 
-def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], own: Collection[int]) -> tuple[CardStep, ...]:
+def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], turns: Collection[int]) -> tuple[CardStep, ...]:
     """Returns the costs of some steps for a data owner that chooses at its own steps only.
 
     The owner does not pay for the choices of others, so its own choices get the epsilon of all
@@ -126,26 +125,22 @@ def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], own: Collection[int]
     Args:
         epsilon: The rest of its epsilon, for all of these steps.
         steps: The costs of each step for an owner that chooses at every step.
-        own: The positions of its own steps among them.
+        turns: The positions of its own steps among them.
     """
-    # Who chooses at two of three steps, which would cost alike, gets 3/2 as much for each choice.
+    # An owner that chooses at two of three steps of equal cost gets 3/2 as much for each choice.
     choices = [0 if step.choice is None else step.choice.nano for step in steps]
-    factor = sum(choices) / (sum(choices[position] for position in own) or 1)
+    factor = sum(choices) / (sum(choices[position] for position in turns) or 1)
     weights: list[int] = []
     for position, step in enumerate(steps):
-        weights += [step.sums.nano] + [max(1, round(choices[position] * factor))] * (position in own)
+        weights += [step.sums.nano] + [max(1, round(choices[position] * factor))] * (position in turns)
     costs = iter(spread(epsilon, weights))
-    return tuple(_turn(costs, position in own) for position in range(len(steps)))
-
-
-def _turn(costs: Iterator[Epsilon], chooses: bool) -> CardStep:
-    """Takes the costs of one step."""
-    sums = next(costs)
-    return CardStep(next(costs) if chooses else None, sums)
+    return tuple(
+        CardStep(sums=next(costs), choice=next(costs) if position in turns else None) for position in range(len(steps))
+    )
 
 
 def rows_epsilon(schema: Schema, epsilon: Epsilon) -> float:
-    """Returns the most rows times the loss of one row: how many noise scales the whole table is."""
+    """Returns the most rows times the loss of one row: the size of the whole table in noise scales."""
     return schema.max_rows * float(epsilon.per_row(schema.distance))
 
 
@@ -157,7 +152,7 @@ def choice_fraction(attributes: int, cells: float) -> float:
     the shares are as the root of ln A to that of K: 1 to 2 for 14 attributes of about 11 cells.
 
     Args:
-        attributes: Their number.
+        attributes: The number of attributes.
         cells: The cells of an attribute, on average; of many classes, for each of them.
     """
     choice = math.log(attributes) ** 0.5
@@ -165,7 +160,7 @@ def choice_fraction(attributes: int, cells: float) -> float:
 
 
 def base_fraction(attributes: int, cells: float) -> float:
-    """Returns what a question pays where scores start, for each unit of a step; see ``choice_fraction``.
+    """Returns the cost of the start of scores for each unit of a step; see ``choice_fraction``.
 
     Two classes, or a mean and a deviation, are two cells of one more table, which is asked once.
     """
@@ -176,14 +171,14 @@ def base_fraction(attributes: int, cells: float) -> float:
 def steps_that_pay(size: float, attributes: int, cells: float) -> int:
     """Returns the number of steps that pay.
 
-    So divided, a step of the whole loss errs by 2 (√ln A + √K)² noise scales, and one of S steps by S
-    times as many. The possible gain falls with S: step S finds about 1 / (``LEFT`` S) of the rows.
+    A step with the whole loss errs by 2 (√ln A + √K)² noise scales, and one of S steps by S times as
+    many. The possible gain falls with S: step S finds about 1 / (``LEFT`` S) of the rows.
     Steps pay until both are equal, so S is a root of rows times epsilon.
 
     Args:
         size: ``rows_epsilon``, of what is left for steps.
-        attributes: See ``choice_fraction``.
-        cells: See there.
+        attributes: The number of attributes.
+        cells: The cells of an attribute, as in ``choice_fraction``.
     """
     # 50,000 rows times epsilon, 14 attributes of 14 cells: errors of 58 scales, so 13 steps.
     errors = 2 * (math.log(attributes) ** 0.5 + cells**0.5) ** 2
@@ -191,10 +186,10 @@ def steps_that_pay(size: float, attributes: int, cells: float) -> int:
 
 
 def tables_for_two(size: float, attributes: int) -> float:
-    """Returns what tables of all attributes weigh for two classes, 0 where steps are better alone.
+    """Returns the weight of tables of all attributes for two classes; 0 where steps alone are better.
 
-    One step over all attributes at once says what a few of them say together. Many attributes
-    repeat each other, and share what tables cost.
+    One step over all attributes at once serves a few attributes. Many attributes repeat each other,
+    and divide the cost of tables.
 
     Args:
         size: ``rows_epsilon``.
@@ -207,29 +202,29 @@ def tables_for_two(size: float, attributes: int) -> float:
 def steps_after_tables(size: float, classes: int, attributes: int) -> int:
     """Returns the useful number of steps after tables of all attributes: they correct double counts.
 
-    Few attributes seldom do, so there steps begin at more rows; below that the tables are all, in
-    one step over all attributes at once.
+    Few attributes seldom count double, so their steps begin at more rows. With fewer rows there are
+    tables only.
 
     Args:
         size: ``rows_epsilon``.
         classes: The classes of the target, three or more; those beyond three share the rows that three would have.
         attributes: Their number.
     """
-    known = TABLES_KNOW if attributes > FEW_ATTRIBUTES else TABLES_OF_FEW_KNOW
+    replaced = TABLES_KNOW if attributes > FEW_ATTRIBUTES else TABLES_OF_FEW_KNOW
     # As many rows a class as 50,000 have of three: 11 steps, of which tables replace 3.
-    return min(max(0, round(11 * (3 / classes * size / 50_000) ** 0.35) - known), MAX_STEPS)
+    return min(max(0, round(11 * (3 / classes * size / 50_000) ** 0.35) - replaced), MAX_STEPS)
 
 
 def repeated(attributes: int) -> float:
-    """Returns what each of so many attributes counts in tables, for they repeat each other."""
+    """Returns the weight of an attribute in tables, less than 1 for many attributes, which repeat each other."""
     # Twenty-four attributes: each counts half.
     return min(1.0, (FEW_ATTRIBUTES / attributes) ** 0.5)
 
 
 def tables_pay(size: float, classes: int, attributes: int, weight: float) -> bool:
-    """Returns whether a class has more rows than the noise in a count of its tables is wide, on average.
+    """Returns whether the average class has more rows than the noise in a count of its tables.
 
-    Below that a few chosen attributes say more than the tables of all, which share what tables cost.
+    With fewer rows, a few chosen attributes serve better than the tables of all.
 
     Args:
         size: ``rows_epsilon``.

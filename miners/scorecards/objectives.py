@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The objectives of a scorecard: two classes, many classes, or a mean. Each is one class.
 
-An objective says where scores start, which loss's derivatives a step sums, and what points follow
-from the sums. It queries noisy counts only; the steps are in ``scorecard.py``.
+An objective has the start of scores, the loss whose derivatives a step sums, and the points that
+follow from the sums. It queries noisy counts only; the steps are in ``scorecard.py``.
 
 ``Asking`` sends a card's queries to the rows, here to those of one handle, elsewhere to those of
-several data owners. A fit queries the rows that say where scores start, perhaps tables of classes,
-and in each step an attribute and the sums in its cells. The asking decides the cost of each query
-and the noise in the answer.
+several data owners. A fit queries rows for the start of scores, perhaps tables of classes, and in
+each step an attribute and the sums in its cells. The asking decides the cost of each query and the
+noise in the answer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon, standard_deviation
 from pinq.public.schema import Categorical, Numeric, Schema
 
-THRESHOLD = 0.5  # noise scales of a cell's gradient that a choice does not count
+THRESHOLD = 0.5  # noise scales; a choice ignores smaller gradients of a cell
 Cells = Values | Cuts
 """The cells of one attribute."""
 
@@ -99,7 +99,7 @@ class Asking(ABC, Generic[P]):
         return counts._replace(numbers=counts.numbers.ravel())
 
     def among(self, objective: Objective) -> None:
-        """Restricts all further questions to the rows that can be learned from."""
+        """Restricts all further queries to the rows of the objective."""
         self._rows = objective.rows(self._rows)
 
     def tables(self, specs: Sequence[Cells], objective: Objective) -> list[SumsAnswer]:
@@ -130,8 +130,10 @@ class HandleAsking(Asking["Parts"]):
 
     def _count(self, parts: Sequence[Parts], losses: Sequence[Epsilon]) -> list[SumsAnswer]:
         return [
-            SumsAnswer(np.asarray(own.noisy_count(epsilon=loss), dtype=np.float64), count_scale(self._schema, loss))
-            for own, loss in zip(parts, losses, strict=True)
+            SumsAnswer(
+                np.asarray(collection.noisy_count(epsilon=loss), dtype=np.float64), count_scale(self._schema, loss)
+            )
+            for collection, loss in zip(parts, losses, strict=True)
         ]
 
     def choice(self, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives) -> CardCells:
@@ -176,7 +178,7 @@ class Objective(ABC):
     unchosen: ClassVar[float] = 1.3
 
     def steps(self, epsilon: Epsilon, cells: Sequence[int]) -> int:
-        """Returns how many steps pay with what tables leave of a budget.
+        """Returns the number of useful steps after the tables of a budget.
 
         Args:
             epsilon: The budget.
@@ -186,7 +188,7 @@ class Objective(ABC):
         return steps_that_pay(size, len(cells), float(np.mean(cells)))
 
     def base(self, cells: Sequence[int]) -> float:
-        """Returns what a question pays where scores start, for each unit of a step."""
+        """Returns the cost of the start of scores for each unit of a step."""
         return base_fraction(len(cells), float(np.mean(cells)))
 
     def choice(self, cells: Sequence[int]) -> float:
@@ -194,9 +196,9 @@ class Objective(ABC):
         return choice_fraction(len(cells), float(np.mean(cells)))
 
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
-        """Returns what tables of all attributes weigh that come first, for each unit of all steps.
+        """Returns the weight of first tables of all attributes, for each unit of all steps.
 
-        It is 0 where steps are better alone.
+        It is 0 where steps alone are better.
         """
         return 0.0
 
@@ -217,18 +219,18 @@ class Objective(ABC):
         return objective.loss(card).vectors(self.schema).width
 
     def grid(self, epsilon: Epsilon, attributes: int) -> Grid:
-        """Returns the default cuts of numeric attributes: coarse where all share what tables may cost."""
+        """Returns the default cuts of numeric attributes: coarse where all attributes have tables."""
         return Grid.of_steps(rows_epsilon(self.schema, epsilon))
 
     @property
     @abstractmethod
     def base_parts(self) -> Spec:
-        """The parts of the target whose rows say where scores start."""
+        """The parts of the target for the start of scores."""
 
     @property
     @abstractmethod
     def bound(self) -> float:
-        """L1 norm of what a row adds to the sums of a step, in their units."""
+        """The L1 norm of a row in the sums of a step, in their units."""
 
     def nearer(self, counts: np.ndarray, scale: float) -> Self:
         """Returns the objective whose ``base_parts`` are where rows are; of numbers alone."""
@@ -240,7 +242,7 @@ class Objective(ABC):
         return ()
 
     def rare(self, answers: Sequence[SumsAnswer]) -> tuple[str, ...]:
-        """Says which classes noise hides; empty if none.
+        """Warns of the classes that noise hides; empty if none.
 
         Args:
             answers: Rows of ``base_parts`` or ``table_parts``, shape (cells, parts) each.
@@ -249,7 +251,7 @@ class Objective(ABC):
 
     @abstractmethod
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
-        """Returns the objective, which may know more now, and a card without terms.
+        """Returns the objective with the facts of the answer, and a card without terms.
 
         Args:
             counts: Noisy rows of ``base_parts``.
@@ -258,7 +260,7 @@ class Objective(ABC):
 
     @abstractmethod
     def loss(self, card: Card) -> AnyDerivatives:
-        """Returns what is to be summed of the rows, given the scores so far."""
+        """Returns the loss whose derivatives are summed, given the scores so far."""
 
     @abstractmethod
     def update(self, card: Card, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
@@ -280,7 +282,7 @@ class Objective(ABC):
         return count_scale(self.schema, epsilon) * self.bound
 
     def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
-        """Returns the card with what tables say; only where ``tabulates``.
+        """Returns the card with points from tables; only where ``tabulates``.
 
         Args:
             card: Without terms.
@@ -302,8 +304,8 @@ class Mean(Objective):
     Attributes:
         deviation: The deviation of the target, in grid cells, from the first answer; 0 before it.
         half: A cut with about half of the rows on each side, from the first answer; None before it.
-        within: The first cell of the range where rows plainly are, and the first above it; None
-            before the first answer, or where it does not tell.
+        within: The first cell of the range of the rows, and the first cell above it; None before the
+            first answer, or where that shows none.
     """
 
     majority: ClassVar[str] = "the mean"
@@ -330,7 +332,7 @@ class Mean(Objective):
         return self._range.parts
 
     def nearer(self, counts: np.ndarray, scale: float) -> Self:
-        """Returns the objective that looks where rows plainly are; else residuals would be clamped far too late."""
+        """Returns the objective with the range of the rows; a wider range would clamp residuals too late."""
         return replace(self, within=self._range.nearer(counts, scale).within)
 
     @property
@@ -361,8 +363,8 @@ class Mean(Objective):
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
         """Returns mean and deviation by a histogram, without cells that noise can explain."""
         mean, deviation, rows = self._range.moments(counts, scale)
-        known = replace(self, deviation=max(deviation, 0.5), half=self._half(rows))
-        return known, Card(self.schema, self.target, (round(mean * POINTS),))
+        objective = replace(self, deviation=max(deviation, 0.5), half=self._half(rows))
+        return objective, Card(self.schema, self.target, (round(mean * POINTS),))
 
     def _half(self, rows: np.ndarray) -> CutPoint | None:
         """Returns the cut of the histogram that is nearest to its median."""
@@ -378,7 +380,7 @@ class Mean(Objective):
         """Returns the posterior of the mean residual: the difference of two noisy bins."""
         noise = 2 * standard_deviation(scale) ** 2
         width = TIMID * self.deviation
-        return newton(gradients, curvatures, spread=self.deviation**2, noise=noise, width=width, most=self.bound)
+        return newton(gradients, curvatures, spread=self.deviation**2, noise=noise, width=width, limit=self.bound)
 
 
 PRIOR = 1.0  # logits: width of the prior of a cell's points
@@ -441,25 +443,25 @@ class _Classes(Objective):
     def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
         """Returns naive Bayes, the more damped the more attributes repeat each other.
 
-        Where scores start is damped in the same way: without noise such a card answers as naive Bayes
-        does. It is not scaled for noise, for it is the surest of all: where tables are mostly noise
-        nearly all rows are answered by their most frequent class.
+        The start of scores is damped in the same way: without noise such a card predicts as naive
+        Bayes. It is not scaled for noise, because its noise is the smallest: if tables are mostly
+        noise, nearly all rows get the most frequent class.
         """
         counts = [table[:, : self.table_classes] for table in tables]
-        # The total of a table of many cells is the noisier: its weight is one over its cells.
+        # The total of a table of many cells is noisier: its weight is one over its cells.
         weights = np.array([1 / len(table) for table in counts])
         totals = np.average([table.sum(axis=0) for table in counts], axis=0, weights=weights)
         totals = np.maximum(totals, scale)
         damping = repeated(len(tables))
         base = tuple(round(damping * share * POINTS) for share in np.log(totals / totals.sum()) @ self.contrasts)
         card = replace(card, base=base)
-        # So scaled, points vary as much as those without noise would: by the root of the share of their variance.
+        # Scaled by the root of this share of their variance, points vary as they would without noise.
         estimates = log_probabilities(counts, totals, scale)
         scales = damping * np.sqrt(reliable_probabilities(counts, estimates, totals, scale))
-        for spec, estimate, own in zip(specs, estimates, scales, strict=True):
+        for spec, estimate, factor in zip(specs, estimates, scales, strict=True):
             # Classes are counted apart, so the variances of their logs add up.
-            deviations = own * np.sqrt(np.square(estimate.deviations) @ np.square(self.contrasts))
-            points = own * (estimate.points @ self.contrasts)
+            deviations = factor * np.sqrt(np.square(estimate.deviations) @ np.square(self.contrasts))
+            points = factor * (estimate.points @ self.contrasts)
             card = card.plus(spec, replace(estimate, points=points, deviations=deviations))
         return card
 
@@ -502,7 +504,7 @@ class TwoClasses(_Classes):
     def update(self, card: Card, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
         """Returns the posterior of a Newton step; a row's gradient varies as its curvature says."""
         noise = standard_deviation(scale) ** 2
-        step = newton(gradients, curvatures, spread=1.0, noise=noise, width=PRIOR, most=STEEPEST)
+        step = newton(gradients, curvatures, spread=1.0, noise=noise, width=PRIOR, limit=STEEPEST)
         return step if card.terms else from_probability(step, 1 / (1 + math.exp(-card.base[0] / POINTS)), STEEPEST)
 
 
@@ -515,7 +517,7 @@ class ManyClasses(_Classes):
     """
 
     def steps(self, epsilon: Epsilon, cells: Sequence[int]) -> int:
-        """Returns how many steps pay after tables, whatever their cells; without tables as of so many more cells."""
+        """Returns the number of useful steps after tables, for any cells; without tables, of all classes."""
         if not self.table_weight(epsilon, len(cells)):
             return super().steps(epsilon, [self.column.cells * size for size in cells])
         return steps_after_tables(rows_epsilon(self.schema, epsilon), self.column.cells, len(cells))
@@ -525,7 +527,7 @@ class ManyClasses(_Classes):
         return choice_fraction(len(cells), self.column.cells * float(np.mean(cells)))
 
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
-        """Returns what tables weigh; 0 where they cannot be told from noise."""
+        """Returns the weight of tables; 0 where noise hides them."""
         size = rows_epsilon(self.schema, epsilon)
         return TABLES if tables_pay(size, self.column.cells, attributes, TABLES) else 0.0
 
@@ -557,13 +559,15 @@ class ManyClasses(_Classes):
     def update(self, card: Card, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
         """Returns the posterior of a Newton step, separately for each class.
 
-        Scores of all K classes move at once, which counts what tells two of them apart twice: hence
+        Scores of all K classes move at once, which counts the difference of two classes twice: hence
         the factor (K - 1) / K (Friedman, Hastie & Tibshirani 2000, LogitBoost for J classes).
         """
-        known = self.column.cells
+        classes = self.column.cells
         noise = standard_deviation(scale) ** 2
-        each = newton(gradients[:, :known], curvatures[:, :known], spread=1.0, noise=noise, width=PRIOR, most=STEEPEST)
-        return replace(each, points=each.points * (known - 1) / known)
+        each = newton(
+            gradients[:, :classes], curvatures[:, :classes], spread=1.0, noise=noise, width=PRIOR, limit=STEEPEST
+        )
+        return replace(each, points=each.points * (classes - 1) / classes)
 
 
 def objective_of(schema: Schema, target: str) -> Objective:

@@ -69,7 +69,7 @@ class CardFit(FitPlan[Any]):
         return min(len(self.costs.steps), self.objective.steps(self.costs.total, cells))
 
     def rehearse(self, handle: PrivateQueryable) -> None:
-        """Previews the heaviest questions: the last ones, with the largest card there can be.
+        """Previews the heaviest queries: the last ones, with the largest possible card.
 
         Raises:
             QueryError: One would take more work than the policy allows for a request.
@@ -84,7 +84,7 @@ class CardFit(FitPlan[Any]):
         if not steps:
             return
         started, card = objective.start(np.zeros(self._size(objective.base_parts)), 1.0)
-        # Tables look at each attribute, and each step but the last at one.
+        # Tables have points for each attribute, and each step but the last for one.
         for spec in (*(self.specs if self.costs.starts else ()), *by_size[: len(steps) - 1]):
             cells = np.ones((self._size(spec), len(card.base)))
             card = card.plus(spec, Estimate(cells, cells, cells[:, 0]))
@@ -157,7 +157,7 @@ class CardFit(FitPlan[Any]):
             yield "there are no steps, so no pair is chosen; give `steps`."
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns whether noise hides all points, or the rows of each cell."""
+        """Returns a warning if noise hides all points, or the rows of each cell."""
         schema, objective = self.objective.schema, self.objective
         epsilon, costs = self.costs.total, self.costs
         expected = schema.max_rows if rows is None else rows
@@ -190,23 +190,23 @@ class CardFit(FitPlan[Any]):
         schema = self.objective.schema
         lines = [count_line(schema, text, start, each) for text, each in zip(texts, self.costs.bases, strict=True)]
         if self.costs.tables:
-            asked = f"`{target}` in the cells of each attribute"
+            text = f"`{target}` in the cells of each attribute"
             classes = self._size(self.objective.table_parts)
             each, total = self.costs.tables[0], sum(self.costs.tables, ZERO)
             parts = classes * sum(self._size(spec) for spec in self.specs)
-            lines.append(count_line(schema, asked, parts, total, each))
+            lines.append(count_line(schema, text, parts, total, each))
         for number, step in enumerate(self.costs.steps, 1):
             lines += self._step_lines(number, step, max(cells))
         return lines
 
     def _step_lines(self, number: int, step: CardStep, cells: int) -> list[PlanLine]:
-        """Returns what a step asks: perhaps a choice, and sums."""
+        """Returns the lines of a step: perhaps of a choice, and of sums."""
         unit, lines = self.objective.noise_unit, []
         if step.choice is not None:
             # A score may rise or fall, so the scale of a choice's noise is twice that of a sum.
             noise = None if unit is None else 2 * self.objective.scale(step.choice)
-            asked = f"attribute{' or pair' * bool(self.pairs)} to improve, of {len(self.offered):,}"
-            lines.append(PlanLine(number, asked, "exp_mech", 1, step.choice.exact, noise, unit or ""))
+            text = f"attribute{' or pair' * bool(self.pairs)} to improve, of {len(self.offered):,}"
+            lines.append(PlanLine(number, text, "exp_mech", 1, step.choice.exact, noise, unit or ""))
         noise = None if unit is None else standard_deviation(self.objective.scale(step.sums))
         lines.append(PlanLine(number, "gradients of its cells", "noisy_sum", cells, step.sums.exact, noise, unit or ""))
         return lines
@@ -298,7 +298,7 @@ class ScorecardMiner(Miner):
         if self.steps is not None:
             steps = whole_number("steps", self.steps, 0, MAX_STEPS)
         elif len(specs) == 1:
-            steps = min(steps, 1)  # once everything is known of it, nothing is left to mend
+            steps = min(steps, 1)  # further steps of one attribute correct nothing
         choice = objective.choice([*cells, *(bind(pair, schema).size for pair in pairs)])
         costs = self._costs(epsilon, objective, cells, steps, choice)
         return self._plan_kind(self, objective, specs, costs, pairs=pairs)
@@ -310,7 +310,7 @@ class ScorecardMiner(Miner):
     def _costs(
         self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int, choice: float
     ) -> FitCosts:
-        """Returns what each question pays; ``choice`` is the share of a step that chooses."""
+        """Returns the cost of each query; ``choice`` is the share of a step for its choice."""
         tables = len(cells) if self._asks_tables(objective, epsilon, len(cells)) else 0
         weight = objective.table_weight(epsilon, len(cells)) or TABLES
         base, looks = objective.base(cells), objective.looks

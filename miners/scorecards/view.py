@@ -35,10 +35,10 @@ SURE = 2.0  # standard deviations on each side
 
 
 def cell_labels(card: Card, term: Term) -> list[str]:
-    """Returns what the cells of a term are called."""
+    """Returns the labels of a term's cells."""
     cells = bind(term.spec, card.schema)
     labels = [cells.labels(number) for number in range(cells.size)]
-    return [", ".join("(missing)" if own is None else str(own) for own in label) for label in labels]
+    return [", ".join("(missing)" if name is None else str(name) for name in label) for label in labels]
 
 
 def _with_margins(card: Card, term: Term) -> tuple[np.ndarray, np.ndarray]:
@@ -52,18 +52,20 @@ def _rows(card: Card, term: Term) -> Iterator[tuple[str, np.ndarray, np.ndarray]
 
 
 def heading(card: Card) -> str:
-    """Returns what a card is for, in a line."""
+    """Returns the purpose of a card in a line."""
     return f"Scorecard for {card.goal}: {many(len(card.columns), 'attribute')}"
 
 
 def rule(card: Card) -> str:
-    """Returns how points become a prediction, in a line or two."""
+    """Returns the rule from points to a prediction, in a line or two."""
     if card.numeric is not None:
         low, high = card.numeric.bounds
         return f"The prediction is the start and the points of all attributes, at least {low} and at most {high}."
     if len(card.classes) == 2:
-        doubled = f"every {DOUBLES} points double the odds of `{card.headings[0]}`"
-        return f"Add the points of all attributes to the start; {doubled}."
+        return (
+            f"Add the points of all attributes to the start; every {DOUBLES} points double the odds of "
+            f"`{card.headings[0]}`."
+        )
     return (
         "Add the points of all attributes to the start, separately for each class; "
         f"a class with {DOUBLES} points more than another is twice as likely."
@@ -81,14 +83,16 @@ def text(card: Card) -> str:
     lines.append(_line(card, START, wide, columns, card.start, None))
     for term in card.ranked:
         lines += ["", term.name]
-        lines += [_line(card, f"  {label}", wide, columns, own, sure) for label, own, sure in _rows(card, term)]
+        lines += [_line(card, f"  {label}", wide, columns, points, sure) for label, points, sure in _rows(card, term)]
     return "\n".join([*lines, *_ladder(card)])
 
 
 def _line(card: Card, label: str, wide: int, columns: list[int], points: np.ndarray, margins: np.ndarray | None) -> str:
-    """Returns one line of points; with one column also how sure they are."""
+    """Returns one line of points; with one column also their margins."""
     signed = margins is not None
-    numbers = "  ".join(_number(card, own, signed=signed).rjust(w) for own, w in zip(points, columns, strict=True))
+    numbers = "  ".join(
+        _number(card, number, signed=signed).rjust(w) for number, w in zip(points, columns, strict=True)
+    )
     sure = f"  ± {_number(card, margins[0], signed=False)}" if margins is not None and len(columns) == 1 else ""
     return f"{label.ljust(wide)}{numbers}{sure}".rstrip()
 
@@ -124,8 +128,8 @@ def _table(card: Card, term: Term, is_open: bool) -> str:
     """Returns the points of one attribute."""
     largest = max(float(np.abs(card.printed(term.points)).max()), 1e-9)
     rows = []
-    for label, own, sure in _rows(card, term):
-        cells = "".join(_cell(card, *pair, largest) for pair in zip(own, sure, strict=True))
+    for label, points, sure in _rows(card, term):
+        cells = "".join(_cell(card, *pair, largest) for pair in zip(points, sure, strict=True))
         rows.append(f"<tr><td style='text-align:left'>{escape(label)}</td>{cells}</tr>")
     head = "".join(f"<th>{escape(name)}</th>" for name in card.headings)
     table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
@@ -149,12 +153,12 @@ def points_frame(card: Card) -> pd.DataFrame:
     for term in card.ranked:
         for label, points, margins in _rows(card, term):
             numbers = zip(card.headings, points, margins, strict=True)
-            rows += [(term.name, label, name, own, own - sure, own + sure) for name, own, sure in numbers]
+            rows += [(term.name, label, name, point, point - sure, point + sure) for name, point, sure in numbers]
     return pd.DataFrame(rows, columns=["attribute", "value", "output", "points", "low", "high"])
 
 
 def explained(card: Card, row: Mapping[str, object] | pd.DataFrame) -> pd.DataFrame:
-    """Returns what each attribute adds for one row; see ``ScorecardMiner.explain``."""
+    """Returns the points of each attribute for one row; see ``ScorecardMiner.explain``."""
     import pandas as pd
 
     frame = pd.DataFrame([dict(row)]) if isinstance(row, Mapping) else row
@@ -191,11 +195,11 @@ def plot(card: Card, max_attributes: int | None) -> Axes:
         _panel(ax, card, term, scale)
     if len(card.base) > 1 and terms:
         figure.colorbar(axes[0].images[0], ax=axes, label="points, in all panels", shrink=0.5, aspect=30)
-    return figure.axes[0]  # of a card without points the one that shows nothing
+    return figure.axes[0]
 
 
 def _caption(card: Card) -> str:
-    """Returns what the numbers are."""
+    """Returns the meaning of the numbers."""
     if card.numeric is not None:
         return f"what is added to the prediction, in units of {card.target}; bars: 95 % intervals"
     if len(card.base) == 1:
@@ -227,10 +231,10 @@ def _steps(ax: Axes, card: Card, term: Term, spec: Cuts, scale: tuple[float, flo
     ax.axhline(0, color=PALE, linewidth=0.7)
     ax.stairs(points[:cells], edges, baseline=None, color=BLUE, linewidth=1.4)
     low, high = scale
-    # Where hardly anything is known an interval would fill the panel; the line alone is drawn there.
-    known = np.where(margins < (high - low) / 2, margins, 0.0)[:cells]
-    above, below = points[:cells] + known, points[:cells] - known
-    ax.stairs(above, edges, baseline=below, fill=True, color=BLUE, alpha=0.25)
+    # An interval that would fill the panel is left out.
+    shown_margins = np.where(margins < (high - low) / 2, margins, 0.0)[:cells]
+    tops, bases = points[:cells] + shown_margins, points[:cells] - shown_margins
+    ax.stairs(tops, edges, baseline=bases, fill=True, color=BLUE, alpha=0.25)
     ax.set(xlim=(0, cells), ylim=(low, high))
     shown = _spread(len(spec.points), DATES if isinstance(spec.points[0], str) else TICKS)
     ax.set_xticks(shown + 1, [_cut(spec.points[number]) for number in shown])
@@ -252,9 +256,9 @@ def _room(points: np.ndarray) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _spread(count: int, most: int) -> np.ndarray:
+def _spread(count: int, limit: int) -> np.ndarray:
     """Returns at most so many of the numbers below a count, evenly spread."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(int))
 
 
 def _beside(ax: Axes, words: str, colour: str) -> None:
@@ -270,8 +274,7 @@ def _values(ax: Axes, card: Card, term: Term, scale: tuple[float, float]) -> Non
     labels = cell_labels(card, term)
     ax.axvline(0, color=PALE, linewidth=0.7)
     heights = np.arange(len(chosen))
-    colours = [BLUE if point >= 0 else RED for point in points[chosen]]
-    ax.barh(heights, points[chosen], color=colours, alpha=0.55, height=0.7)
+    ax.barh(heights, points[chosen], color=np.where(points[chosen] >= 0, BLUE, RED), alpha=0.55, height=0.7)
     ax.errorbar(points[chosen], heights, xerr=margins[chosen], fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
     ax.set_xlim(scale)
     ax.set_yticks(heights, [shorten(labels[cell], LABEL) for cell in chosen])
@@ -282,14 +285,13 @@ def _values(ax: Axes, card: Card, term: Term, scale: tuple[float, float]) -> Non
 def _map(ax: Axes, card: Card, term: Term, largest: float) -> None:
     """Draws classes against cells, white where points are indistinguishable from 0."""
     points, margins = (numbers.T for numbers in _with_margins(card, term))
-    told = np.abs(points) > margins
-    ax.imshow(np.where(told, points, 0), cmap="RdBu", vmin=-largest, vmax=largest, aspect="auto")
+    is_clear = np.abs(points) > margins
+    ax.imshow(np.where(is_clear, points, 0), cmap="RdBu", vmin=-largest, vmax=largest, aspect="auto")
     labels = cell_labels(card, term)
     shown = _spread(len(labels), TICKS)
     ax.set_xticks(shown, [shorten(labels[cell], 12) for cell in shown])
     if max(map(len, labels)) > 4:
         for label in ax.get_xticklabels():
             label.set(rotation=30, ha="right")
-    names = card.headings
-    kept = _spread(len(names), CLASSES)
-    ax.set_yticks(kept, [shorten(names[number], LABEL) for number in kept])
+    shown_classes = _spread(len(card.headings), CLASSES)
+    ax.set_yticks(shown_classes, [shorten(card.headings[number], LABEL) for number in shown_classes])

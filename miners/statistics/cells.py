@@ -298,7 +298,7 @@ class Cells:
         Args:
             score: The score, a function of counts.
             variance: Its covariance by the delta method.
-            null: Returns the counts that there would be without an effect.
+            null: A function that returns the counts expected without an effect.
         """
         values = score(self.counts[..., None])[:, 0]
         if self.n / self.counts.size < SEVERAL * math.sqrt(self.noise) and self.n >= 1:

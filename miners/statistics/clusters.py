@@ -190,7 +190,7 @@ def kmeans(
         epsilon: The cost of all counts together.
         bins: The number of parts of each column; by default as many as make a grid of 1,000 cells.
         level: The confidence level of the intervals.
-        reuse: Return the stored answer of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
         A centre with its interval for each cluster and column, the largest cluster first;

@@ -166,7 +166,7 @@ def independence(
         test: ``"pearson"`` for chi-square, ``"log-likelihood"`` for G, or ``"trend"`` for parts in
             order (of two parts and several: Cochran and Armitage's).
         level: The confidence level of the interval.
-        reuse: Return the stored answer of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
         ``statistic``, ``df`` and ``pvalue`` of the test, and Cramer's V with its interval; of a
@@ -311,7 +311,7 @@ def compare(
         alternative: The hypothesis of Welch's t of two groups as scipy names it: ``"greater"`` for a
             greater mean of the first group, ``"less"``, or ``"two-sided"``. Intervals have two sides.
         level: The confidence level of the intervals.
-        reuse: Return the stored answer of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
         For numbers the mean of each group with its interval, of two groups first the difference

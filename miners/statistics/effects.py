@@ -178,7 +178,7 @@ def odds_ratio(
         alternative: The hypothesis of the p-value as scipy names it: ``"greater"`` for a ratio above
             1 or a difference above 0, ``"less"``, or ``"two-sided"``. The interval has two sides.
         level: The confidence level of the interval.
-        reuse: Return the stored answer of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
         The odds ratio with its interval, and ``statistic`` and ``pvalue`` of the test that it is 1.
@@ -257,7 +257,7 @@ def rate_ratio(
         alternative: The hypothesis of the p-value as scipy names it: ``"greater"`` for a ratio above
             1 or a difference above 0, ``"less"``, or ``"two-sided"``. The interval has two sides.
         level: The confidence level of the interval.
-        reuse: Return the stored answer of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Examples:
         >>> import pinq
@@ -377,7 +377,7 @@ def standardised(
         per: The number of rows, or units of time, that a rate is of, such as 1,000.
         observed: The value of ``event`` that counts; by default the one that means yes.
         level: The confidence level of the intervals.
-        reuse: Return the stored answer of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
         A rate, or a ratio, with its interval for each group; ``crude`` has the rates as they are.

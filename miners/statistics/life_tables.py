@@ -326,7 +326,7 @@ def survival(
         competing: The values of ``event`` that are events of other kinds. The result is then the
             cumulative incidence of ``observed`` (Aalen-Johansen) instead of a survival curve.
         level: The confidence level of bands and intervals.
-        reuse: Return the stored answer of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
         A row for each group and end of an interval: the share without the event until then. Beside

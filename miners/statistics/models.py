@@ -305,7 +305,7 @@ def logistic(
         epsilon: The cost of all counts together.
         observed: The value of ``target`` that counts; by default the one that means yes.
         level: The confidence level of the intervals.
-        reuse: Return the stored answer of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
         An odds ratio with its interval for each part but the first. ``params`` has the coefficients,
@@ -349,7 +349,7 @@ def poisson(
         bins: The number of parts of the target. A row counts as the middle of its part, so a column
             of at most so many values is exact.
         level: The confidence level of the intervals.
-        reuse: Return the stored answer of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
         A ratio of rates with its interval for each part but the first; ``params`` as of ``logistic``.
@@ -398,7 +398,7 @@ def hazard_ratio(
         observed: The value of ``event`` that is the event; by default the one of two that means
             yes. Other values are censored.
         level: The confidence level of the intervals.
-        reuse: Return the stored answer of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
         A hazard ratio with its interval for each group but the first, ``statistic`` and ``pvalue``

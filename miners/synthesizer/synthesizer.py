@@ -142,7 +142,7 @@ class Synthesizer(Miner):
         Args:
             handle: A private handle; see ``pinq.open``, ``pinq.connect``, ``pinq.simulate``.
             target: A column whose pairs weigh twice as much as others; None for none.
-            reuse: Use the stored answers of an identical earlier fit, at no cost; needs a
+            reuse: Whether to use the stored answers of an identical earlier fit, at no cost; needs a
                 ``random_state``.
             history: Use every noisy count in ``handle.history()`` that is a table in the model's
                 cells. A known table of one column is not queried again. A table of several columns

@@ -310,7 +310,7 @@ def crosstab(
         consistent: Whether, with ``margins="asked"``, to move cells and margins to the nearest ones
             that agree.
         nonnegative: Whether to move the counts to the nearest table without negative numbers.
-        reuse: Return the stored answer of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
         A row for each cell: its labels, ``value``, ``low``, ``high``. Counts can be negative unless

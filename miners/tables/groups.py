@@ -72,7 +72,7 @@ def quantiles(
         epsilon: The cost. One half selects the quantiles; the other half counts rows around them,
             twice.
         level: The confidence level of the intervals.
-        reuse: Return the stored answers of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answers of an identical earlier call, at no cost.
 
     Returns:
         A row for each group and quantile: the groups' labels, ``column``, ``statistic``, ``value``,
@@ -162,7 +162,7 @@ def grouped(
         epsilon: The cost. The statistics divide it evenly. Groups are disjoint, so each group gets
             all of it.
         level: The confidence level of the intervals.
-        reuse: Return the stored answers of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answers of an identical earlier call, at no cost.
 
     Returns:
         A row for each group and statistic: the groups' labels, ``column``, ``statistic``, ``value``,
@@ -210,7 +210,7 @@ def summary(
             column four and a numeric column eight: three for the mean, two for the standard
             deviation and three for the quartiles (or two, and one for missing values).
         level: The confidence level of the intervals.
-        reuse: Return the stored answers of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answers of an identical earlier call, at no cost.
 
     Returns:
         A row for each group and statistic: the groups' labels, ``column``, ``statistic``,
@@ -333,7 +333,7 @@ def correlation(
         level: The probability with which each interval contains Pearson's correlation of the rows.
             Intervals include the noise and a plausible effect of rows that count less: as much as
             heavy tails have, or less where the columns' variances show less (docs/linear.md).
-        reuse: Return the stored answers of an identical earlier call, at no cost.
+        reuse: Whether to return the stored answers of an identical earlier call, at no cost.
 
     Returns:
         A row for each two terms, in either order: ``first``, ``second``, ``value``, ``low``,

@@ -195,7 +195,7 @@ class Draft:
     Attributes:
         title: The title of the result.
         lines: Its questions, in order.
-        answer: Asks them; returns the table.
+        answer: A function that sends the queries and returns the table.
         notes: Facts that are worth knowing before.
     """
 

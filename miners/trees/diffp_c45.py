@@ -17,7 +17,7 @@ from pinq.language.specs import AnyCut, Values
 from pinq.public.checks import is_number, many
 from pinq.public.schema import Schema
 
-LEAF_SHARE = 6  # the leaf's histogram gets one part in so many of epsilon
+LEAF_SHARE = 6  # the leaf's histogram gets a sixth of epsilon
 
 
 class C45Best(GreedyStrategy):
@@ -33,13 +33,13 @@ class C45Best(GreedyStrategy):
         return default_levels(self.schema, self.columns, self.schema.max_rows, self.epsilon)
 
     def levels_carried(self, rows: int) -> int:
-        """Returns how many levels the budget carries."""
+        """Returns the number of levels that the budget supports."""
         return levels_carried(self.schema, self.columns, rows, self.epsilon)
 
     def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         """Returns the queries of each level of splits, and those of a leaf, by weight."""
-        asked = f"best split by {many(self.attributes, 'attribute')}, with cuts and groups"
-        split = self.choice_query(StepName.SPLIT, asked, LEAF_SHARE - 1)
+        text = f"best split by {many(self.attributes, 'attribute')}, with cuts and groups"
+        split = self.choice_query(StepName.SPLIT, text, LEAF_SHARE - 1)
         # Three levels weigh 5 each and the leaf 3: a sixth of 18.
         return [[split]] * self.depth, [self.classes_query("each leaf", max(1, self.depth))]
 
@@ -58,12 +58,12 @@ class C45Paper(Published):
 
     def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         """Returns the queries of each level of splits, and those of a leaf, by weight."""
-        asked = f"best split by {many(self.attributes, 'attribute')}"
-        node = [self.size_query("each node"), self.choice_query(StepName.SPLIT, asked)]
+        text = f"best split by {many(self.attributes, 'attribute')}"
+        node = [self.size_query("each node"), self.choice_query(StepName.SPLIT, text)]
         levels = self.depth
         if self.cuts:
-            asked = f"best cut of each of {many(len(self.cuts), 'numeric attribute')}"
-            node.insert(1, self.choice_query(StepName.CUT, asked, times=len(self.cuts)))
+            text = f"best cut of each of {many(len(self.cuts), 'numeric attribute')}"
+            node.insert(1, self.choice_query(StepName.CUT, text, times=len(self.cuts)))
         else:  # each attribute is used up by its split, as in ID3
             levels = min(self.depth, self.attributes)
         return [node] * levels, [self.size_query("each leaf"), self.classes_query("each leaf")]

@@ -132,7 +132,7 @@ class DiPriMeBest(TreeStrategy):
         # How many rows are enough follows from the noise in the leaves, hence from their price.
         rows = self.stop_rows_at(recipe.leaf_step(StepName.CLASSES).epsilon)
         stop, *others = recipe.leaf
-        question = replace(stop.question, asked=f"splits with enough rows, about {rows:,} and more")
+        question = replace(stop.question, text=f"splits with enough rows, about {rows:,} and more")
         return replace(recipe, leaf=(replace(stop, question=question), *others))
 
     def first_level(self) -> Self:
@@ -148,9 +148,12 @@ class DiPriMeBest(TreeStrategy):
         return max(family.max_parts(self.schema) for family in families(self.schema, self.names))
 
     def drawn(self, names: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Draws which of its attributes each node looks at: public randomness."""
+        """Draws the attributes that each node looks at: public randomness."""
         # Two of five: the first two of a random order, 3 and 1, give the attributes 1 and 3.
-        return [[own[place] for place in sorted(self.random.permutation(len(own))[: self.features])] for own in names]
+        return [
+            [node_names[place] for place in sorted(self.random.permutation(len(node_names))[: self.features])]
+            for node_names in names
+        ]
 
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Finds the medians of the attributes that each node looks at, then chooses among them."""
@@ -158,23 +161,23 @@ class DiPriMeBest(TreeStrategy):
         family = dict(zip(self.names, families(self.schema, self.names), strict=True))
         offered = [[family[name] for name in names] for names in self.drawn([self.names] * len(level.nodes))]
         answers = in_pieces(
-            lambda parts, own: parts.exp_mech(own, score=Balance(), epsilon=step.epsilon, each=True),
+            lambda parts, own_families: parts.exp_mech(own_families, score=Balance(), epsilon=step.epsilon, each=True),
             level.parts,
             offered,
         )
-        medians = [[cast(Split, median) for median in own if median is not None] for own in answers]
+        medians = [[cast(Split, median) for median in answer if median is not None] for answer in answers]
         return self.ask_where_offered(level, medians, self.recipe.step(StepName.SPLIT, level.number))
 
     def without_split(self, level: int) -> Sequence[Step]:
         """Returns the medians.
 
-        A node that has none is not asked which is best, so its leaf has that as well.
+        A node without medians has no query for the best of them, so its leaf gets that epsilon too.
         """
         return [self.recipe.step(StepName.MEDIAN, level)]
 
 
 class DiPriMePaper(DiPriMeBest):
-    """The same by the textbook exponential mechanism, a few attributes a node, and answers as they came."""
+    """The same with the textbook exponential mechanism, a few attributes for each node, and answers as released."""
 
     textbook = True
     defaults = DiPriMeDefaults(features=5, trees=10, share=0.5, criterion="squared_error", depth_follows_epsilon=False)
@@ -288,11 +291,11 @@ class DiPriMe(GrownMiner):
         kind = VARIANTS[self.variant]
         criteria = tuple(REGRESSION_CRITERIA) if problem.numeric else ("gini", "max")
         default = kind.defaults.criterion if problem.numeric else "gini"
-        asked = getattr(self, "n_estimators", 1)
-        trees = whole_number("n_estimators", kind.defaults.trees if asked is None else asked, 1, MAX_TREES)
+        n_trees = getattr(self, "n_estimators", 1)
+        trees = whole_number("n_estimators", kind.defaults.trees if n_trees is None else n_trees, 1, MAX_TREES)
         usual = min(kind.defaults.features or len(names), len(names))
-        wanted = usual if self.max_features is None else self.max_features
-        features = whole_number("max_features", wanted, 1, len(names))
+        n_features = usual if self.max_features is None else self.max_features
+        features = whole_number("max_features", n_features, 1, len(names))
         return kind(
             problem=problem,
             epsilon=problem.epsilon,

@@ -8,7 +8,6 @@ References:
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -142,21 +141,21 @@ class NoisyTables(MultiwayStrategy):
 
     def tables_query(self, level: int) -> StepQuery:
         """Returns the question for the tables of all attributes that a path has left here."""
-        asked = f"classes by {many(self.attributes - level, 'attribute')}, for the best split{self.tables_text}"
+        text = f"classes by {many(self.attributes - level, 'attribute')}, for the best split{self.tables_text}"
         tables = self._tables(level)
         return StepQuery(
             StepName.TABLES,
             "noisy_count",
-            asked,
+            text,
             self.count_noise,
             self.level_weight // tables,
             tables,
             self.fan_out(level) * self.cells,
         )
 
-    @abstractmethod
     def ask_sizes(self, parts: Parts, epsilon: Epsilon) -> np.ndarray | None:
-        """Returns the noisy rows of each part, shape (nodes, parts), if they are queried."""
+        """Returns the noisy rows of each part, shape (nodes, parts), if they are queried; by default they are not."""
+        return None
 
     def choose(self, level: Level) -> Sequence[Split | None]:
         """Asks one request for each attribute; returns the best split of each node."""
@@ -164,8 +163,7 @@ class NoisyTables(MultiwayStrategy):
         tables: list[dict[Split, np.ndarray]] = [{} for _ in level.nodes]
         gains: list[dict[Split, float]] = [{} for _ in level.nodes]
         for split in self.splits:
-            # A column that some paths have used up is asked of the other nodes alone; the rows of
-            # its answer are numbered by those.
+            # Only nodes whose path has not used the column are queried; the rows of the answer are theirs.
             unused = np.array([split.column not in node.used for node in level.nodes])
             if not unused.any():
                 continue
@@ -178,39 +176,34 @@ class NoisyTables(MultiwayStrategy):
                 gains[node][split] = (
                     gain(self.criterion, counts) if sizes is None else printed_gain(self.criterion, counts, sizes[row])
                 )
-        best = [max(own, key=own.__getitem__) for own in gains]
+        best = [max(node_gains, key=node_gains.__getitem__) for node_gains in gains]
         self.keep_tables(level, tables, best, count_scale(self.schema, epsilon))
         return best
 
     def keep_tables(
         self, level: Level, tables: Sequence[dict[Split, np.ndarray]], best: Sequence[Split], scale: float
     ) -> None:
-        """Uses what the tables say beside the best split; nothing here."""
+        """Uses the other facts of the tables; by default none."""
 
 
 class SuLQBest(NoisyTables):
-    """All of a level goes into the tables, which also say what is known of nodes and children."""
+    """All epsilon of a level goes into the tables, which also describe nodes and children."""
 
     def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         """Returns the queries of each level of splits, and those of a leaf, by weight."""
         levels = [[self.tables_query(level)] for level in range(self.levels)]
         return levels, [self.classes_query("each leaf", self.level_weight)]
 
-    def ask_sizes(self, parts: Parts, epsilon: Epsilon) -> np.ndarray | None:
-        """Returns None, because rows of parts are not queried separately."""
-        return None
-
     def keep_tables(
         self, level: Level, tables: Sequence[dict[Split, np.ndarray]], best: Sequence[Split], scale: float
     ) -> None:
         """Keeps the chosen table for the children, and adds the others up for the node itself."""
-        for node, own, chosen in zip(level.nodes, tables, best, strict=True):
-            for split, table in own.items():
+        for node, node_tables, chosen in zip(level.nodes, tables, best, strict=True):
+            for split, table in node_tables.items():
                 if split != chosen:
-                    # A table of three parts says of the node what three counts add up to, noise and
-                    # all.
+                    # The counts of a node are the sums of three noisy counts in a table of three parts.
                     node.observe(table.sum(axis=0), len(table) * count_variance(scale))
-        level.below = [own[chosen] for own, chosen in zip(tables, best, strict=True)]
+        level.below = [node_tables[chosen] for node_tables, chosen in zip(tables, best, strict=True)]
         level.below_scale = scale
 
 

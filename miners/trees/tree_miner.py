@@ -65,7 +65,7 @@ from pinq.public.schema import Schema
 MAX_DEPTH = 60
 PAPER_DEPTH = 5  # F&S 2010, sec. 5, on Adult; Consul & Williamson 2020
 Variant = Literal["best", "paper"]
-LOOKS = 2  # of some 60 bins each: bounds a thousand times too wide become about as wide as the rows
+LOOKS = 2  # histograms of about 60 bins: bounds a thousand times too wide become about as wide as the rows
 WHOLE = 1000
 # Of epsilon, for each look: more than a twentieth would be missed by splits and leaves, less than a fiftieth would not.
 LEAST_LOOK, MOST_LOOK = 0.02, 0.05
@@ -159,11 +159,11 @@ def problem_of(miner: Any, schema: Schema, target: str, *, finds_range: bool = T
 
 
 def _with_looks(schema: Schema, epsilon: Epsilon) -> tuple[Epsilon, ...]:
-    """Returns what each question for a target's range costs, and what is left; no question that could show nothing.
+    """Returns the cost of each query for a target's range, and the rest; no query if none could show the range.
 
-    Each shows a quarter of the rows, were the table as large as it may be, within the limits. It
-    costs a little more than the one before: at losses of their own they are different questions,
-    and ``reuse`` finds the answer of each.
+    Each query shows a quarter of the rows of a table of ``max_rows``, within the limits. It costs a
+    little more than the one before: with different losses they are different queries, and ``reuse``
+    finds the answer of each.
     """
     shown = PLAIN * standard_deviation(count_scale(schema, epsilon)) / schema.max_rows  # of epsilon, all rows in a bin
     if shown > MOST_LOOK:
@@ -174,7 +174,7 @@ def _with_looks(schema: Schema, epsilon: Epsilon) -> tuple[Epsilon, ...]:
 
 
 def _located(strategies: Sequence[S], handle: PrivateQueryable) -> Sequence[S]:
-    """Asks range of the target; returns the strategies that clamp it to that range."""
+    """Queries the range of the target; returns the strategies that clamp it to that range."""
     problem = strategies[0].problem
     if not problem.looks:
         return strategies
@@ -194,10 +194,11 @@ def _roots(strategy: TreeStrategy, handle: PrivateQueryable) -> Parts:
 
 
 def _grown(strategy: TreeStrategy, handle: PrivateQueryable, rule: str | None) -> list[Tree]:
-    """Grows the trees of one frontier; nothing is left of their open nodes."""
+    """Grows the trees of one frontier, and frees their open nodes."""
     estimates = strategy.estimates(grow(_roots(strategy, handle), strategy))
-    within = strategy.problem.within
-    return [Tree(strategy.schema, strategy.target, nodes, rule=rule, within=within) for nodes in estimates]
+    return [
+        Tree(strategy.schema, strategy.target, nodes, rule=rule, within=strategy.problem.within) for nodes in estimates
+    ]
 
 
 def _line(steps: Sequence[Step], nodes: int) -> PlanLine:
@@ -205,7 +206,7 @@ def _line(steps: Sequence[Step], nodes: int) -> PlanLine:
     return steps[0].line(nodes, sum((step.cost for step in steps), ZERO))
 
 
-# By what a node's size is judged: the first of these that its level is asked.
+# The step whose noise counts for the size of a node: the first of these on its level.
 JUDGED_BY = (StepName.SIZE, StepName.CLASSES, StepName.TABLES)
 
 
@@ -215,8 +216,8 @@ class GreedyStrategy(TreeStrategy):
 
     Attributes:
         splits: A split for each attribute, or a family from which the mechanism picks a member.
-        attributes: The number of attributes of a fit; one fewer than ``splits`` where one of them is
-            going to be the target.
+        attributes: The number of attributes of a fit; one fewer than ``splits`` if one of them will be
+            the target.
         noise_factor: The size of the smallest node that is split, in deviations of the noise for each
             part and class; 0 splits all.
         typical_parts: The average number of parts of a split.
@@ -258,17 +259,16 @@ class GreedyStrategy(TreeStrategy):
 
     @cached_property
     def _size_noise(self) -> float:
-        """Standard deviation of the number by which a node's size is judged."""
+        """Standard deviation of a node's noisy size."""
         epsilons = {step.name: step.epsilon for step in self.recipe.levels[0]}
-        judged = next(epsilons[name] for name in JUDGED_BY if name in epsilons)
-        return math.sqrt(2) * count_scale(self.schema, judged)
+        return math.sqrt(2) * count_scale(self.schema, next(epsilons[name] for name in JUDGED_BY if name in epsilons))
 
     def default_depth(self) -> int:
         """Returns the default number of levels: as many as ``max_rows`` rows support."""
         return self.levels_carried(self.schema.max_rows)
 
     def levels_carried(self, rows: int) -> int:
-        """Returns how many levels the budget carries, as far as there are attributes for them."""
+        """Returns the number of levels that the budget supports, limited by the attributes."""
         # 10,000 rows and splits in 4 parts are 10,000, 2,500 and 625 rows a node on levels 0, 1 and
         # 2: if each has to have 700, two levels are carried.
         levels = 0
@@ -414,7 +414,7 @@ class GreedyTree(Classifier, GrownMiner):
         return GreedyFit(self, self._strategies(problem_of(self, schema, target)))
 
     def _splits(self, schema: Schema, target: str | None) -> tuple[SplitCandidate, ...]:
-        """Returns what each node may be split by, one for each attribute."""
+        """Returns the candidate splits of a node, one for each attribute."""
         return multiway_splits(schema, target, attributes=self.attributes, cuts=getattr(self, "cuts", None))
 
     def _strategies(self, problem: Problem) -> Sequence[GreedyStrategy]:
@@ -423,7 +423,7 @@ class GreedyTree(Classifier, GrownMiner):
         require_word("variant", self.variant, tuple(self.variants))
         require_criterion(self.criterion, self.criteria)
         splits = self._splits(problem.schema, problem.target)
-        # Without a target one of the columns that stand here is going to be it.
+        # Without a target, one of these columns will be the target.
         attributes = len(splits) - (problem.target is None and self.attributes is None)
         strategy = self.variants[self.variant](
             problem=problem,

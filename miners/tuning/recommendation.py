@@ -58,9 +58,9 @@ class Facts:
         numeric: The number of numeric columns among them.
         classes: The classes of the target; 0 where it is numeric.
         rows: ``max_rows``.
-        size: ``max_rows`` times epsilon: how many scales of a count's noise the whole table is.
-        planes: Visibility of planes that part the classes, through the noise: "clear" where the products of each class
-            are clear, "dim" where those of all are, "hidden" elsewhere, and for a numeric target.
+        size: ``max_rows`` times epsilon: the rows of the whole table in scales of a count's noise.
+        planes: The visibility of planes between the classes under the noise: "clear" if the products of each class are
+            clear, "dim" if the products of all classes are, else "hidden", also for a numeric target.
     """
 
     attributes: int
@@ -90,7 +90,7 @@ class Alternative:
 
     @property
     def name(self) -> str:
-        """Of the miner."""
+        """The name of the miner's class."""
         return type(self.miner).__name__
 
 
@@ -114,7 +114,7 @@ class Recommendation(Shown):
 
     @property
     def name(self) -> str:
-        """Of the recommended miner."""
+        """The name of the recommended miner's class."""
         return type(self.miner).__name__
 
     def __repr__(self) -> str:
@@ -200,7 +200,7 @@ def _verbs(plan: Plan) -> set[str]:
 
 
 def _planes(fit: LinearFit) -> Literal["clear", "dim", "hidden"]:
-    """Returns how well noise lets planes part the classes."""
+    """Returns the visibility of planes between the classes."""
     return "hidden" if fit.hidden else "clear" if fit.by_class else "dim"
 
 

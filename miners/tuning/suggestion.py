@@ -65,7 +65,7 @@ def random_rule(schema: Schema, target: str, *, depth: int, leaf_probability: fl
         target: The column that the rule determines, categorical.
         depth: Levels of splits, at least 0.
         leaf_probability: A probability, from 0 to 1.
-        seed: The same seed, the same rule.
+        seed: The seed; equal seeds give equal rules.
 
     Examples:
         >>> from pinq import Schema
@@ -106,7 +106,7 @@ def dummy_rows(rule: Tree, rows: int, *, noise: float = 0.0, seed: Seed = 0) -> 
         rule: The rule; see ``random_rule``.
         rows: The number of rows, at least 0.
         noise: The proportion of noise, from 0 to 1; 0 for rows that follow the rule without exception.
-        seed: The same seed, the same rows.
+        seed: The seed; equal seeds give equal rows.
 
     Raises:
         QueryError: ``noise`` is something else.
@@ -130,12 +130,12 @@ def _table(schema: Schema, codes: Mapping[str, np.ndarray], random: np.random.Ge
     """Returns rows with these codes as an Arrow table."""
     arrow = optional("pyarrow", "provider", "Dummy rows need the provider's side")
     columns = {}
-    for name, own in codes.items():
+    for name, numbers in codes.items():
         column = schema.numeric_columns.get(name)
         if column is None:
-            columns[name] = arrow.array(list(schema.categorical(name).labels)).take(arrow.array(own))
+            columns[name] = arrow.array(list(schema.categorical(name).labels)).take(arrow.array(numbers))
         else:
-            columns[name] = arrow.array(_numbers(column, own, random), mask=own >= column.cells)
+            columns[name] = arrow.array(_numbers(column, numbers, random), mask=numbers >= column.cells)
     return arrow.table(columns)
 
 
@@ -151,7 +151,7 @@ def _numbers(column: Numeric, codes: np.ndarray, random: np.random.Generator) ->
 ENDLESS = 10**6  # the epsilon of a simulated handle; dummy rows need no protection
 Advance = Callable[[str, int, int], None]
 Trial = Callable[[Learner, float], float]
-"""Returns the accuracy of a copy of the miner that learned with an epsilon from the rows of one rule."""
+"""A function that returns the accuracy of a copy of the miner, fitted with an epsilon on the rows of one rule."""
 STANDARD_ERRORS = 2.0  # on each side of a mean
 NOTE = (
     "Dummy rows: this shows how well the miner learns rules of this kind in spite of noise, and says nothing about "
@@ -161,7 +161,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Tried:
-    """A tried epsilon has an accuracy over all runs.
+    """The accuracy of an epsilon over all runs.
 
     Attributes:
         epsilon: The loss of a fit.
@@ -183,7 +183,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A suggestion holds the answer of ``suggest``, and the curve from which it was read.
+    """The answer of ``suggest``, and its curve.
 
     Attributes:
         epsilon: The smallest epsilon whose mean accuracy reaches the goal; None where none up to
@@ -322,7 +322,7 @@ def suggest(
     _check(miner, schema, target, rows=rows, accuracy=accuracy, limits=limits, runs=runs, depth=depth)
     with ExitStack() as opened, _counter(progress) as advance:
         seeds = ([seed, run] for run in range(runs))
-        trials = [_trial(opened, schema, target, rows=rows, depth=depth, noise=noise, seed=own) for own in seeds]
+        trials = [_trial(opened, schema, target, rows=rows, depth=depth, noise=noise, seed=seed_) for seed_ in seeds]
         curve = _search(partial(_tried, miner, trials, advance), accuracy, *limits)
     means = np.array([point.mean for point in curve])
     margins = STANDARD_ERRORS * np.array([point.error for point in curve])

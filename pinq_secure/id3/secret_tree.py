@@ -158,7 +158,7 @@ async def classify_all(
     Args:
         arithmetic: Among the parties.
         task: The public facts.
-        classify: Finds the class of each secret row, as shares of its number.
+        classify: A function that finds the class of each secret row, as shares of its number.
         lookups: The number of rows that each party looks up; public.
         own: This party's rows, shape (rows, attributes). Announced rows that are missing
             are looked up as zeros; nobody else can tell.

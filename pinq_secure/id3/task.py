@@ -187,9 +187,9 @@ class LocalTables:
 class Records:
     """SID3 (Protocol 4.1) secret-shares every record, and a bit whether it is in a node.
 
-    A party that has fewer rows than it declared adds empty ones, which are in no node, so how many
-    it has stays its own. Of each attribute all values but the last are shared: the last is what
-    remains of the row's own bit. They are shared when something is first asked of them.
+    A party with fewer rows than declared adds empty ones, which are in no node, so its number of rows
+    stays secret. Of each attribute all values but the last are shared: the last is the rest of the
+    row's own bit. Rows are shared before the first query.
 
     Args:
         arithmetic: Among the parties.
@@ -212,8 +212,8 @@ class Records:
             return
         task, last = self._task, self._task.starts + np.array(self._task.sizes) - 1
         n_values, sizes = sum(task.sizes), [*task.sizes, task.classes]
-        # Attributes of 2 and 3 values and two classes: of the values 0 to 4 the last ones, 1 and 4,
-        # stay at home; 0, 2, 3 and the classes 5 and 6 are sent.
+        # Attributes of 2 and 3 values and two classes: of the values 0 to 4 the last ones, 1 and 4, are
+        # not sent; 0, 2, 3 and the classes 5 and 6 are.
         shared_values = np.delete(np.arange(n_values), last)
         sent = np.concatenate([shared_values, np.arange(n_values, n_values + task.classes)])
         blocks = []
@@ -265,7 +265,7 @@ class Records:
 
 
 Source = LocalTables | Records
-"""Gives shares of the counts that a public tree's growth asks for."""
+"""The source of shared counts for the growth of a public tree."""
 
 
 def require_records(task: Task) -> None:

@@ -94,7 +94,7 @@ ALONE = Link()
 
 
 def threshold_of(parties: int) -> int:
-    """Returns how many parties may pool what they see: fewer than half."""
+    """Returns the number of parties that may pool what they see: fewer than half."""
     return (parties - 1) // 2
 
 
@@ -120,7 +120,7 @@ def prime_of(bits: int) -> int:
 
 @cache
 def weights(places: tuple[int, ...], at: int, prime: int) -> tuple[int, ...]:
-    """Returns by what values at some parties' places are multiplied to add up to that at another (-1: at 0)."""
+    """Returns the weights with which values at some parties' places add up to the value at another (-1: at 0)."""
     others = [[other for other in places if other != place] for place in places]
     return tuple(
         math.prod(at - other for other in rest) * pow(math.prod(place - other for other in rest), -1, prime) % prime
@@ -251,7 +251,7 @@ class Sharing:
         return np.array(numbers, dtype=object)
 
     def _require_fitting(self, points: Mapping[int, np.ndarray]) -> None:
-        """Raises ``SessionError`` that names who sent a wrong share."""
+        """Raises ``SessionError`` with the name of the sender of a wrong share."""
         if self._fits(points):
             return
         others = sorted(points.keys() - {self.party})
@@ -289,7 +289,7 @@ class Arithmetic(Sharing):
     Args:
         link: The link to the other parties.
         bits: Every compared number lies between -2^(bits-1) and 2^(bits-1); see ``gini_bits``.
-        rounds: Asks the queries that have noise; by default those of a simulation.
+        rounds: The rounds of queries with noise; by default those of a simulation.
         plays: The number of parties that this process plays: 1, or all of them in one process.
 
     Attributes:
@@ -433,7 +433,7 @@ class Arithmetic(Sharing):
         Args:
             what: The opened values.
             price: Its cost, in the session's terms.
-            work: Opens the answer, from shares of the noise; not called where it is known already.
+            work: A function that opens the answer, from shares of the noise; not called where it is known already.
             epsilon: The loss of each number's noise.
             shape: The numbers' shape.
             colluding: The number of parties that may pool the noise that they drew.

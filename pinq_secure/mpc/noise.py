@@ -63,7 +63,7 @@ def noise_bound(epsilon: Fraction) -> int:
 
 
 def own_noise(shape: tuple[int, ...], epsilon: Fraction, honest: int, source: Bits, plays: int = 1) -> np.ndarray:
-    """Draws what this party adds to each cell of an array.
+    """Draws this party's noise for each cell of an array.
 
     Args:
         shape: The shape of the array.
@@ -123,7 +123,7 @@ def _is_kept(draw: int, order: int, source: Bits) -> bool:
 
 @lru_cache(maxsize=4096)
 def _odds(first: int, end: int, order: int) -> tuple[int, int]:
-    """Gives the product of ((i-1) order + 1) / (i order), i from ``first`` to before ``end``."""
+    """Returns the product of ((i-1) order + 1) / (i order), i from ``first`` to before ``end``, as a fraction."""
     numbers = range(first, end)
     return math.prod((i - 1) * order + 1 for i in numbers), math.prod(i * order for i in numbers)
 

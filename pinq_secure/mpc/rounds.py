@@ -38,13 +38,13 @@ from pinq.public.epsilon import NANO
 from pinq_secure.mpc.noise import stream
 
 TICK = 0.02  # seconds: one number's noise takes a tenth of this at epsilon .0015
-FIRST = "noise by digits"  # changes with what a key draws: a session that drew otherwise does not go on
+FIRST = "noise by digits"  # changes with the draws of a key, so that a session with other draws does not go on
 MOST = 2**62  # no opened value is as large
 
 
 @dataclass(frozen=True)
 class Opened:
-    """Values that all parties learned, and what they are."""
+    """Values that all parties learned, and their meaning."""
 
     what: str
     values: tuple[int, ...]
@@ -70,10 +70,10 @@ class Company:
         """Waits for all others at a round. Raises ``SessionError`` if one is at another place."""
 
     def pay(self, number: int, place: str, nano: int, cells: int) -> None:
-        """Charges the round at this place, once; so many values are going to be kept for it."""
+        """Charges the round at this place, once, for this number of values."""
 
     def keep(self, number: int, opened: str) -> None:
-        """Keeps what a round opened, once."""
+        """Keeps the opened values of a round, once."""
 
 
 class Rounds:
@@ -82,7 +82,7 @@ class Rounds:
     Args:
         company: The other parties; by default none, as in one process.
         kept: The opened values of the rounds of earlier attempts.
-        key: Makes this party's noise; drawn where None is given.
+        key: The key of this party's noise; None to draw one.
 
     Attributes:
         opened: All that was opened so far, in order.
@@ -111,8 +111,8 @@ class Rounds:
             what: The opened values.
             epsilon: The cost of the query, in the session's terms.
             size: The number of opened values.
-            draw: Draws this party's noise from a source of bits.
-            work: Opens the answer, from the noise and the source, and notes it in ``opened``.
+            draw: A function that draws this party's noise from a source of bits.
+            work: A function that opens the answer, from the noise and the source, and notes it in ``opened``.
             query: Further facts that must be the same at all parties.
         """
         number = self._number
@@ -143,7 +143,7 @@ class Rounds:
         await self._company.meet(self._number, place or _digest(repr(self.opened).encode()))
 
     def _read(self, number: int, place: str, size: int) -> list[int]:
-        """Reads a kept round, which may be what another party says that it kept."""
+        """Reads a kept round, perhaps from another party."""
         try:
             kept = _KeptRound.model_validate_json(self._kept[number])
         except ValidationError:

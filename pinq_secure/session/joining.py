@@ -28,7 +28,7 @@ class Joining:
         identity: Its certificate and key; None where the session names no certificates.
         wait: Seconds until all parties must have joined.
         listen: The address to listen on, or None for the default.
-        progress: Called with a line of text for each step.
+        progress: A function that is called with a line of text for each step.
     """
 
     party: int
@@ -60,17 +60,17 @@ class Booking(Protocol):
     """
 
     def kept(self) -> list[str]:
-        """Returns what the rounds of earlier attempts opened, from the first on; see ``keep``."""
+        """Returns the opened values of the rounds of earlier attempts, from the first on; see ``keep``."""
 
     def noise_key(self, rounds: int) -> bytes:
-        """Returns what this party's noise follows from, the same until the run is finished.
+        """Returns the key of this party's noise, the same until the run is finished.
 
         Args:
             rounds: The number of rounds that were opened before, and are kept at some party.
         """
 
     def pace(self) -> float:
-        """Returns for how many seconds no further round may be charged."""
+        """Returns the seconds until a further round may be charged."""
 
     def begin(self, run: str) -> None:
         """Hears that all parties agree on this run; logs it where nothing of it will be charged."""
@@ -80,13 +80,13 @@ class Booking(Protocol):
 
         Args:
             number: The number of the round.
-            place: A digest of what it asks, and of what came before; the charge is for this alone.
+            place: The digest of its query and of all before; the charge is for this alone.
             nano: Its cost, nano-epsilons.
             cells: The number of values that it opens.
         """
 
     def keep(self, number: int, opened: str) -> None:
-        """Keeps what a charged round opened, unless it was kept before."""
+        """Keeps the opened values of a charged round, unless they were kept before."""
 
     def finish(self) -> None:
         """Hears that the last round was opened."""

@@ -56,10 +56,10 @@ class Hello(BaseModel):
     nonce: str = Field(default_factory=lambda: secrets.token_hex(16))
 
 
-async def frame(reader: asyncio.StreamReader, most: int) -> tuple[int, bytes]:
-    """Reads one message and its label. Raises ``ValueError`` if it is announced to be larger than ``most``."""
+async def frame(reader: asyncio.StreamReader, limit: int) -> tuple[int, bytes]:
+    """Reads one message and its label. Raises ``ValueError`` if it is announced to be larger than ``limit``."""
     label, size = HEADER.unpack(await reader.readexactly(HEADER.size))
-    if size > most:
+    if size > limit:
         raise ValueError(f"a message of {size:,} bytes")
     return label, await reader.readexactly(size)
 
@@ -89,7 +89,7 @@ class Network(Link):
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)  # it prints traces of strangers
 
     def name(self, number: int) -> str:
-        """Returns what a party is called in messages."""
+        """Returns the name of a party in messages."""
         return f"party {number} ({self.session.parties[number].name})"
 
     @property
@@ -102,7 +102,7 @@ class Network(Link):
     async def join(self, wait: float, listen: str | None, progress: Callable[[str], None]) -> tuple[str, list[str]]:
         """Connects to all parties and makes sure that all have the same session, and versions.
 
-        Returns what names this run, and what its rounds opened before.
+        Returns the name of this run, and the opened values of its earlier rounds.
         """
         await self._listen(listen)
         progress(f"waiting for {len(self.others)} parties, at most {wait:g} s")
@@ -144,15 +144,17 @@ class Network(Link):
                 )
                 return await self._talk(reader, writer, number)
             except ssl.SSLCertVerificationError as error:
-                certificate = f"the certificate that the session names for {self.name(number)}"
-                text = f"who answers at {other.host}:{other.port} does not have {certificate}, or no longer"
-                return await self._arrived[number].put(SessionError(f"{text} ({error.verify_message})."))
+                failure = SessionError(
+                    f"who answers at {other.host}:{other.port} does not have the certificate that the session names "
+                    f"for {self.name(number)}, or no longer ({error.verify_message})."
+                )
+                return await self._arrived[number].put(failure)
             except (OSError, ssl.SSLError) as error:
                 self._last_error = f" At {other.host}:{other.port}: {type(error).__name__}."
                 await asyncio.sleep(0.1)
 
     def _context(self, *, server: bool, peer: int | None = None) -> ssl.SSLContext | None:
-        """Trusts only the certificates that the session names; ``_talk`` checks again whose."""
+        """Returns a context that trusts only the session's certificates; ``_talk`` checks the party."""
         if self._identity is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
@@ -163,8 +165,10 @@ class Network(Link):
         try:
             context.load_cert_chain(self._identity.certificate, self._identity.key)
         except (OSError, ssl.SSLError) as error:
-            files = f"the certificate {self._identity.certificate} and the key {self._identity.key}"
-            raise SessionError(f"{files} cannot be used: {error}.") from None
+            raise SessionError(
+                f"the certificate {self._identity.certificate} and the key {self._identity.key} cannot be used: "
+                f"{error}."
+            ) from None
         for number in self.others if peer is None else [peer]:
             context.load_verify_locations(cadata=self.session.parties[number].certificate_der)
         return context
@@ -199,8 +203,8 @@ class Network(Link):
                 # The shares of as many records as a session may have.
                 message = await frame(reader, 2**30)
         except (ValueError, RecursionError) as error:
-            first = (str(error) or type(error).__name__).splitlines()[0]
-            await self._lost(number, f"sent what is no message: {first}. Do all parties run the same version?")
+            fault = (str(error) or type(error).__name__).splitlines()[0]
+            await self._lost(number, f"sent what is no message: {fault}. Do all parties run the same version?")
         except (OSError, asyncio.IncompleteReadError, ssl.SSLError):
             await self._lost(number, f"is gone, {self._state}. {self.again}")
         finally:
@@ -234,18 +238,18 @@ class Network(Link):
                 )
 
     def _common(self, others: list[list[str]]) -> list[str]:
-        """Returns the longest of all parties' kept rounds, of which each other's must be the beginning."""
-        own = self._hello.kept
-        longest = max([own, *others], key=len)
-        for number, kept in zip([self.party, *self.others], [own, *others], strict=True):
+        """Returns the longest list of kept rounds, after a check that all others are its beginnings."""
+        own_rounds = self._hello.kept
+        longest = max([own_rounds, *others], key=len)
+        for number, kept in zip([self.party, *self.others], [own_rounds, *others], strict=True):
             if kept != longest[: len(kept)]:
                 raise SessionError(
                     f"{self.name(number)} kept other openings of this session than another party. "
                     "Nothing left any party. Give the session another name to begin anew."
                 )
-            if len(kept) > len(own) + 1:  # no round begins before all have kept the one before it
+            if len(kept) > len(own_rounds) + 1:  # no round begins before all have kept the one before it
                 raise SessionError(
-                    f"{self.name(number)} says that {len(kept)} rounds were opened; this party kept {len(own)}, "
+                    f"{self.name(number)} says that {len(kept)} rounds were opened; this party kept {len(own_rounds)}, "
                     "and can be behind by one at most. Nothing left any party. Restore this party's ledger, or give "
                     "the session another name to begin anew."
                 )
@@ -277,11 +281,11 @@ class Network(Link):
             received[number] = message
         return received
 
-    def _say(self, what: str, own: Mapping[int, bytes]) -> int:
+    def _say(self, step: str, messages: Mapping[int, bytes]) -> int:
         """Sends the messages of the next exchange; returns its label."""
         self._step += 1
-        label = zlib.crc32(f"{self._step} {what}".encode()) >> 1
-        for number, message in own.items():
+        label = zlib.crc32(f"{self._step} {step}".encode()) >> 1
+        for number, message in messages.items():
             self._send(number, label, message)
         return label
 

@@ -67,9 +67,9 @@ async def take_part(
         holding: This party's rows.
         own_lookups: The rows that it looks up, the value of each attribute; shape (rows,
             attributes).
-        rounds: Asks what has noise; by default those of a simulation.
+        rounds: The rounds of queries with noise; by default those of a simulation.
         plays: The number of parties that this process plays: 1, or all in one process.
-        progress: Called with a line of text for each step.
+        progress: A function that is called with a line of text for each step.
     """
     asked, task, miner = rounds or Rounds(), session.task, session.miner()
     if miner is not None:
@@ -130,7 +130,7 @@ def run_party(
         lookups: The rows that it looks up; None for none.
 
     Returns:
-        What it learned, and what was sent.
+        The result, and the traffic.
 
     Raises:
         SessionError: A party could not be reached, has another session or version, refused, or
@@ -150,7 +150,7 @@ class _Run(Company):
         self.tick, self._paid = TICK, 0
 
     async def to_end(self) -> tuple[Outcome, Traffic]:
-        """Goes through all stages; if one breaks off the others are told why."""
+        """Goes through all stages; after a failure the others hear the reason."""
         joining, session = self._joining, self._session
         self._network = network = Network(session, joining.party, joining.identity, self._booking.kept())
         reason: str | None = "it was interrupted"
@@ -201,7 +201,7 @@ class _Run(Company):
 def run_simulation(
     session: Session, holdings: Sequence[Holding], lookups: Sequence[np.ndarray | None] = ()
 ) -> list[Outcome]:
-    """Computes what each party would learn, in this process alone. Protects nothing.
+    """Computes the results of all parties in this process alone. Protects nothing.
 
     All rows count as one party's, and rows that are looked up are looked up by it; noise is drawn
     once for each party.
@@ -222,8 +222,8 @@ def run_simulation(
             )
     none = np.zeros((0, len(session.task.sizes)), dtype=np.int64)
     looked_up = [none if rows is None else rows for rows in (lookups or [None] * len(holdings))]
-    together, asked = Holding.joined(holdings), np.concatenate(looked_up)
-    outcome = run_to_end(take_part(session, ALONE, together, asked, plays=len(holdings)))
+    together, all_lookups = Holding.joined(holdings), np.concatenate(looked_up)
+    outcome = run_to_end(take_part(session, ALONE, together, all_lookups, plays=len(holdings)))
     if not len(outcome.looked_up):
         return [outcome] * len(holdings)
     # Parties that look up 2, 0 and 1 rows: cuts at 2 and at 2 leave the second with none.

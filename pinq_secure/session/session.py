@@ -315,14 +315,14 @@ class Session(Declared):
 
     @cached_property
     def text(self) -> str:
-        """All of it in one form: two files that mean the same have the same text."""
+        """The canonical text: two files with one meaning have one text."""
         # Sessions of trees have the text, and so the hash, that they had before there were `steps`.
         without = {"steps"} if self.steps is None else set()
         return json.dumps(self.model_dump(mode="json", exclude=without), sort_keys=True, ensure_ascii=False)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the text, hexadecimal: what the parties agree to."""
+        """SHA-256 of the text, hexadecimal; all parties agree to it."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def difference(self, text: str) -> str:
@@ -348,8 +348,8 @@ class Session(Declared):
         numbers = {str(number): number for number in range(len(self.parties))}
         numbers |= {member.name: number for number, member in enumerate(self.parties)}
         if party not in numbers:
-            known = ", ".join(f"{number} ({member.name})" for number, member in enumerate(self.parties))
-            raise SessionError(f"there is no party {party!r}; the parties are {known}.")
+            parties = ", ".join(f"{number} ({member.name})" for number, member in enumerate(self.parties))
+            raise SessionError(f"there is no party {party!r}; the parties are {parties}.")
         return numbers[party]
 
 

@@ -494,8 +494,8 @@ FAULTS = (
     Fault(
         "a session believes who tells of more rounds than can have been opened",
         "pinq_secure/session/network.py",
-        "if len(kept) > len(own) + 1:",
-        "if len(kept) > len(own) + 9:",
+        "if len(kept) > len(own_rounds) + 1:",
+        "if len(kept) > len(own_rounds) + 9:",
         (PARTIES,),
     ),
     Fault(
@@ -634,7 +634,7 @@ FAULTS = (
     Fault(
         "an early leaf forgets what its node was asked",
         "miners/budget/plan.py",
-        "for step in above) - _cost(asked)",
+        "for step in above) - _cost(paid)",
         "for step in above)",
         ("tests/unit/trees/test_forests.py",),
     ),

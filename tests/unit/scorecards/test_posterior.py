@@ -21,7 +21,7 @@ def test_a_newton_step_is_the_posterior_mean_and_its_deviation() -> None:
     truth = random.normal(0, width, (cells, 1))
     noise = 2 * scale**2
     gradients = rows * truth + random.normal(0, np.sqrt(rows), truth.shape) + random.laplace(0, scale, truth.shape)
-    estimate = newton(gradients, np.full_like(truth, rows), spread=1.0, noise=noise, width=width, most=10.0)
+    estimate = newton(gradients, np.full_like(truth, rows), spread=1.0, noise=noise, width=width, limit=10.0)
     errors = estimate.points - truth
     assert abs(errors.mean()) < 0.01
     assert errors.std() == pytest.approx(float(estimate.deviations[0, 0]), rel=0.01)
@@ -32,7 +32,7 @@ def test_a_newton_step_is_the_posterior_mean_and_its_deviation() -> None:
 
 def test_cells_without_rows_get_no_points() -> None:
     """Whatever the noise in their gradient: curvature at or below 0 is no rows."""
-    estimate = newton(np.array([[50.0], [-50.0]]), np.array([[-3.0], [0.0]]), spread=1, noise=100, width=1, most=3)
+    estimate = newton(np.array([[50.0], [-50.0]]), np.array([[-3.0], [0.0]]), spread=1, noise=100, width=1, limit=3)
     assert (estimate.points == 0).all()
     assert np.allclose(estimate.deviations, 1)
     assert (estimate.weights == 0).all()
@@ -40,7 +40,7 @@ def test_cells_without_rows_get_no_points() -> None:
 
 def test_points_are_clipped() -> None:
     """One step moves a cell only so far."""
-    estimate = newton(np.array([[9e5]]), np.array([[1e4]]), spread=1, noise=1, width=9, most=3)
+    estimate = newton(np.array([[9e5]]), np.array([[1e4]]), spread=1, noise=1, width=9, limit=3)
     assert estimate.points.tolist() == [[3.0]]
 
 
@@ -139,10 +139,10 @@ def test_a_first_step_of_a_known_share_is_the_log_odds() -> None:
     share = 0.2
     gradients = np.array([[0.44 - share], [-share], [1 - share]]) * 1e6
     curvatures = np.full((3, 1), share * (1 - share)) * 1e6
-    step = newton(gradients, curvatures, spread=1.0, noise=1.0, width=1.0, most=9.0)
+    step = newton(gradients, curvatures, spread=1.0, noise=1.0, width=1.0, limit=9.0)
     points = from_probability(step, share, 3.0).points[:, 0]
     assert points == pytest.approx([math.log(0.44 / 0.56) - math.log(0.25), -3, 3], abs=1e-3)
-    unknown = newton(np.zeros((1, 1)), np.zeros((1, 1)), spread=1.0, noise=1.0, width=1.0, most=9.0)
+    unknown = newton(np.zeros((1, 1)), np.zeros((1, 1)), spread=1.0, noise=1.0, width=1.0, limit=9.0)
     assert from_probability(unknown, share, 3.0).deviations == pytest.approx(1.0)
 
 
