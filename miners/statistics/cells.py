@@ -86,7 +86,8 @@ class Result(Table):
 
     @property
     def _head(self) -> str:
-        tested = f"; {self.test}: statistic {self.statistic:.6g}, p-value {self.pvalue:.4g}" if self.test else ""
+        known = not math.isnan(self.pvalue)
+        tested = f"; {self.test}: statistic {self.statistic:.6g}, p-value {self.pvalue:.4g}" if known else ""
         return f"{super()._head}; about {self.n:,.0f} rows{tested}"
 
     def __getattr__(self, name: str) -> pd.DataFrame:
@@ -159,6 +160,12 @@ class Axis:
             raise QueryError("must be a numeric column, or cuts of one", parameter=parameter)
         return axis
 
+    def positive(self, parameter: str) -> Axis:
+        """Returns the axis; refuses one with numbers below 0 as the named parameter."""
+        if self.middles.min() < 0:
+            raise QueryError("must be a numeric column without values below 0", parameter=parameter)
+        return self
+
     @property
     def name(self) -> str:
         """The name of the column."""
@@ -177,10 +184,12 @@ class Axis:
             value = {(True, False): self.labels[0], (False, True): self.labels[1]}.get(
                 (texts[0] in YES and texts[1] in NO, texts[1] in YES and texts[0] in NO)
             )
-        if value is None or str(value).lower() not in texts:
-            allowed = f"one of {', '.join(map(str, self.labels))}, the parts of `{self.name}`"
-            raise QueryError(f"is {value!r}", parameter=parameter, allowed=allowed)
-        return texts.index(str(value).lower())
+        written = [str(label) for label in self.labels]
+        for named, known in ((str(value), written), (str(value).lower(), texts)):
+            if value is not None and known.count(named) == 1:
+                return known.index(named)
+        allowed = f"one of {', '.join(written)}, the parts of `{self.name}`"
+        raise QueryError(f"is {value!r}", parameter=parameter, allowed=allowed)
 
     def two(self, first: Value | None, parameter: str) -> tuple[int, int]:
         """Returns the two parts of an axis, that of a value (or the one that means yes) first."""
@@ -199,6 +208,12 @@ def require_parts(*axes: Axis) -> None:
 def listed(groups: Sequence[str], statistic: str, numbers: np.ndarray) -> pd.DataFrame:
     """Returns the frame of one statistic of groups; the numbers are values and both ends of their intervals."""
     return pd.DataFrame({"groups": groups, "statistic": statistic} | dict(zip(NUMBERS, numbers, strict=True)))
+
+
+def _hidden(frame: pd.DataFrame) -> pd.DataFrame:
+    """Returns a table without its noisy numbers."""
+    noisy = [*frame.columns.intersection(NUMBERS)] or [*frame.select_dtypes("number")]
+    return frame.assign(**dict.fromkeys(noisy, np.nan))
 
 
 def _whole_cells(schema: Schema, column: str, bins: object) -> Cuts:
@@ -316,12 +331,12 @@ class Cells:
         """Makes the result; where the noise hides the effect, a sentence stands for all numbers."""
         notes = [*notes]
         if faint:
-            frame = frame.assign(value=np.nan, low=np.nan, high=np.nan)
-            test |= {"statistic": math.nan, "pvalue": math.nan, "more": {}}
-            notes.append(
-                f"there is no power: noise of standard deviation {math.sqrt(self.noise):.3g} in each count is as "
-                "large as the counts; take a larger epsilon, or fewer and larger parts"
-            )
+            frame, more = _hidden(frame), {name: _hidden(table) for name, table in test.get("more", {}).items()}
+            test |= {"statistic": math.nan, "pvalue": math.nan, "more": more}
+            notes = [
+                f"there is no power: a group has no rows of a kind, or less than {FAINT:g} times their noise, of "
+                f"deviation {math.sqrt(self.noise):.3g} in each count; take a larger epsilon, or fewer and larger parts"
+            ]
         scale = pd.Series(np.full(len(frame), np.nan), name="scale")
         return made(self.title, frame, scale, self.epsilon.exact, self.level, tuple(notes), n=self.n, **test)
 

@@ -53,7 +53,7 @@ class Clusters(Result):
         Raises:
             QueryError: A column is missing, or the noise hides the centres.
         """
-        if "centers" not in self.more:
+        if self.frame["value"].isna().all():
             raise QueryError("there are no centres, for the noise hides them; take a larger epsilon.")
         names = [axis.name for axis in self.axes]
         lost = [name for name in names if name not in rows]
@@ -75,7 +75,7 @@ class Clusters(Result):
         """
         ax = axes_of("clusters", ax, (5.6, 4.6))
         names = [axis.name for axis in self.axes]
-        sizes = self.more["sizes"]["value"].to_numpy() if "sizes" in self.more else np.zeros(0)
+        sizes = self.more["sizes"]["value"].dropna().to_numpy()
         ends = [self.frame[self.frame["column"] == name] for name in (names * 2)[:2]]
         for number, size in enumerate(sizes):
             (x, wide), (y, high) = (

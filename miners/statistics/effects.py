@@ -107,7 +107,7 @@ def _rates(
     handle: PrivateQueryable, event: Column, by: Column, strata: Columns, time: Column | None, bins: int
 ) -> tuple[Axis, Axis, tuple[Axis, ...], tuple[Axis, ...], np.ndarray]:
     """Reads the columns of rates: event, groups, time where there is one, strata; and the times at risk."""
-    times = () if time is None else (Axis.numeric(handle, time, bins, "time"),)
+    times = () if time is None else (Axis.numeric(handle, time, bins, "time").positive("time"),)
     layers = tuple(Axis.of(handle, spec) for spec in specs_of(handle.schema, strata))
     return Axis.of(handle, event, 2), Axis.of(handle, by), times, layers, times[0].middles if times else np.ones(1)
 

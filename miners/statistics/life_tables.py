@@ -24,6 +24,7 @@ from miners.tables.columns import Column
 from miners.tables.table import NUMBERS, Draft
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
+from pinq.public.checks import is_listing
 from pinq.public.epsilon import EpsilonLike
 from pinq.public.schema import Numeric, Value
 
@@ -66,13 +67,12 @@ class Curves(Result):
         titled(ax, self.title)
         if groups:
             ax.legend(title=groups[0], fontsize=8, title_fontsize=8, loc="best")
-        if "at_risk" in self.more:
-            self._write_at_risk(ax, time, len(curves))
+        self._write_at_risk(ax, time, len(curves))
         return ax
 
     def _steps(self, ends: np.ndarray) -> np.ndarray:
         """Returns the times of steps: ends of intervals, and times within long ones, over which ends are spread."""
-        starts = self.more["at_risk"].iloc[: len(ends) - 1, -4] if "at_risk" in self.more else ends[1:]
+        starts = self.more["at_risk"].iloc[: len(ends) - 1, -4]
         within = [
             np.linspace(before, end, STEPS if start < end else 2)[1:]
             for before, start, end in zip(ends, starts, ends[1:], strict=False)
@@ -90,7 +90,7 @@ class Curves(Result):
         for number in range(curves):
             rows = at_risk.iloc[number * len(ends) : (number + 1) * len(ends)]
             for end, value in zip(rows[time], rows["value"], strict=True):
-                if end in shown:
+                if end in shown and value == value:
                     height = -0.25 - 0.05 * number
                     ax.text(
                         end,
@@ -158,10 +158,13 @@ class LifeTable:
         return np.asarray(float(self.time.lower) + float(self.time.width) * self.widths @ mean)[None]
 
     def crossing(self, curve: np.ndarray, share: float = 0.5) -> float:
-        """Returns the first time at which a curve is at most ``share``, between the ends of long intervals."""
+        """Returns the first time at which a curve is at most ``share``, between the ends of long intervals.
+
+        A curve that noise hides before has no such time; one that is above to its end never is.
+        """
         below = np.flatnonzero(curve <= share)
         if not len(below):
-            return float("inf")
+            return float("nan") if np.isnan(curve[-1]) else float("inf")
         at = int(below[0])
         if at == 0 or self.widths[at - 1] == 1:
             return float(self.ends[at])
@@ -307,7 +310,7 @@ def survival(
     epsilon: EpsilonLike,
     intervals: int | Sequence[float] = INTERVALS,
     observed: Value | None = None,
-    competing: Sequence[Value] = (),
+    competing: Value | Sequence[Value] = (),
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
@@ -323,7 +326,7 @@ def survival(
             later intervals adds up in the rows at risk, so few are more exact.
         observed: The value of ``event`` that is the event; by default the one of two that means
             yes. Other values are censored.
-        competing: The values of ``event`` that are events of other kinds. The result is then the
+        competing: The value, or values, of ``event`` that are events of other kinds. The result is then the
             cumulative incidence of ``observed`` (Aalen-Johansen) instead of a survival curve.
         level: The confidence level of bands and intervals.
         reuse: Whether to return the stored answer of an identical earlier call, at no cost.
@@ -349,7 +352,8 @@ def survival(
     """
     times, kinds = Axis.numeric(handle, time, intervals, "time"), Axis.of(handle, event, 2)
     first = kinds.position(observed, "observed")
-    others = tuple(kinds.position(value, "competing") for value in competing)
+    rivals = competing if is_listing(competing) else [competing]
+    others = tuple({kinds.position(value, "competing"): None for value in rivals})
     censored = tuple(part for part in range(len(kinds.labels)) if part not in (first, *others))
     if first in others or not censored:
         raise QueryError("has the observed event, or leaves no value for the censored", parameter="competing")

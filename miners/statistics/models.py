@@ -178,14 +178,15 @@ class Model:
             {"coef": effects, "std err": deviation, "z": z, "P>|z|": [2 * normal_tail(abs(each)) for each in z]},
             index=pd.Index(names, name="term"),
         ).assign(low=low, high=high)
-        of_term = cells.counts.reshape(len(self.outcomes), -1).sum(axis=0) @ design
+        rows = cells.counts.reshape(len(self.outcomes), -1).sum(axis=0) @ design
+        of_term = rows / np.sqrt(len(self.outcomes) * design.sum(axis=0))  # which are sums of so many counts
         return _fitted(
             cells,
             self.measure,
             names[1:],
             effects[1:],
             covariance[1:, 1:],
-            rows=float(of_term.min()) / math.sqrt(cells.counts.size),
+            rows=float(of_term.min()),
             lost="all its rows have one outcome",
             notes=[f"the first part of each column is its reference; intercept {effects[0]:.4g}"],
             more={"params": params},
@@ -365,9 +366,7 @@ def poisson(
         >>> poisson(h, "education_num", "sex", epsilon=1)["statistic"][0]
         'ratio of rates'
     """
-    axis = Axis.numeric(handle, target, bins, "target")
-    if axis.middles.min() < 0:
-        raise QueryError("must be a numeric column without values below 0", parameter="target")
+    axis = Axis.numeric(handle, target, bins, "target").positive("target")
     return _drafted(Question(handle, epsilon, level, reuse), axis, axis.middles, columns, _poisson, "ratio of rates")
 
 

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each statistic has the same face, says what is wrong before it costs anything, and has an answer to odd tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+
+import pinq
+from miners import statistics
+from miners.statistics import Result, compare, independence, kmeans, odds_ratio, rate_ratio, standardised, survival
+from miners.statistics.life_tables import LifeTable
+from pinq.errors import QueryError
+
+YES_NO = pinq.Categorical(values=("no", "yes"))
+COLUMNS: dict[str, Any] = {
+    "week": pinq.Numeric(lower=1, upper=24, integer=True),
+    "below": pinq.Numeric(lower=-5, upper=24, integer=True),
+    "event": YES_NO,
+    "arm": YES_NO,
+    "grade": pinq.Categorical(values=("I", "II", "III"), nullable=True),
+    "ended": pinq.Categorical(values=("censored", "death", "Death", "other")),
+    "one": pinq.Categorical(values=("only",)),
+}
+SCHEMA = pinq.Schema(columns=COLUMNS, max_rows=10_000)
+ASKED: dict[str, tuple[Any, ...]] = {
+    "compare": ("week", "grade"),
+    "hazard_ratio": ("week", "event", "grade"),
+    "independence": ("grade", "event"),
+    "kmeans": (["week", "below"], 2),
+    "logistic": ("event", ["arm", "grade"]),
+    "odds_ratio": ("event", "arm", "grade"),
+    "poisson": ("week", ["arm", "grade"]),
+    "rate_ratio": ("event", "arm"),
+    "risk_difference": ("event", "arm"),
+    "standardised": ("event", "arm", "grade"),
+    "survival": ("week", "event", "grade"),
+}
+NAMES = sorted({*statistics.__all__} - {"Result"})
+
+
+@pytest.fixture
+def handle() -> Any:
+    return pinq.simulate(SCHEMA, rows=4000, epsilon=100)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_has_the_same_face(handle: Any, name: str) -> None:
+    """Statistic, p-value, interval, number of rows, frame, picture and page; and one charge, that of its plan."""
+    function = getattr(statistics, name)
+    plan = function.plan(handle, *ASKED[name], epsilon=2)
+    assert handle.budget.spent == 0
+    result = function(handle, *ASKED[name], epsilon=2)
+    assert handle.budget.spent == plan.total == 2
+    assert isinstance(result, Result)
+    assert all(isinstance(number, float) for number in (result.statistic, result.pvalue, result.n, *result.interval))
+    assert result.n == pytest.approx(4000, rel=0.1)
+    assert math.isnan(result.pvalue) == (not result.test)
+    assert {"value", "low", "high"} <= {*result.to_frame().columns}
+    assert "<table" in result._repr_html_()
+    assert result.plot().get_title(loc="left") == result.title
+    plt.close("all")
+
+
+def first(counts: np.ndarray) -> None:
+    counts[(0,) * counts.ndim] = 900
+
+
+def no_last_part(counts: np.ndarray) -> None:
+    counts[..., :-1] = 40
+
+
+def only_first_kind(counts: np.ndarray) -> None:
+    counts[:, 0] = 40
+
+
+TABLES: list[Callable[[np.ndarray], None]] = [first, no_last_part, only_first_kind, lambda counts: counts.fill(40)]
+TABLES += [lambda counts: counts.fill(0), lambda counts: counts.fill(-3)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_tables_have_an_answer(handle: Any, name: str) -> None:
+    """Empty tables, groups and kinds, one full cell, negative counts: numbers or none, but no warning and no error."""
+    draft: Any = getattr(statistics, name)._draft(handle, *ASKED[name], epsilon=1)
+    for fill in TABLES:
+        for scale in (1e-9, 1.0):
+            counts = np.zeros(draft.parts.shape)
+            fill(counts)
+            result = draft.computed(counts, scale)
+            assert result.frame["value"].isna().all() == any("no power" in note for note in result.notes)
+            assert "nan" not in result._repr_html_()
+            assert not result.pvalue < 0
+            assert not result.pvalue > 1
+            for table in result.more.values():
+                assert len(table)
+            result.plot()
+            plt.close("all")
+
+
+WRONG: dict[str, Any] = {"level": (0, 1, "high", math.nan), "epsilon": (0, -1, "much", math.nan)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_wrong_is_said_before_the_charge(handle: Any, name: str) -> None:
+    """Unknown columns, levels and epsilons that are none."""
+    function, (first, *others) = getattr(statistics, name), ASKED[name]
+    unknown = ["no such column"] if isinstance(first, list) else "no such column"
+    with pytest.raises(QueryError, match="no such column"):
+        function(handle, unknown, *others, epsilon=1)
+    for word, values in WRONG.items():
+        for value in values:
+            with pytest.raises(QueryError):
+                function(handle, *ASKED[name], **{"epsilon": 1, word: value})
+    assert handle.budget.spent == 0
+
+
+REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
+    (independence, ("grade", "event"), {"test": ["pearson"]}, "test"),
+    (independence, ("grade", "one"), {}, "single part"),
+    (compare, ("week", "one"), {}, "single part"),
+    (odds_ratio, ("event", "grade"), {}, "needs two"),
+    (odds_ratio, ("ended", "arm"), {}, "needs two"),
+    (rate_ratio, ("event", "arm"), {"time": "below"}, "below 0"),
+    (standardised, ("event", "arm", "grade"), {"time": "below"}, "below 0"),
+    (survival, ("week", "ended"), {}, "one of censored"),
+    (survival, ("week", "ended"), {"observed": "DEATH"}, "one of censored"),
+    (survival, ("week", "ended"), {"observed": "death", "competing": 7}, "competing"),
+    (survival, ("week", "event"), {"competing": "no"}, "competing"),
+    (survival, ("week", "event"), {"intervals": (30,)}, "30"),
+    (survival, ("week", "event", "event"), {}, "twice"),
+    (kmeans, (["week", "one"], 2), {}, "numeric"),
+]
+
+
+@pytest.mark.parametrize(("function", "columns", "words", "said"), REFUSED)
+def test_a_malformed_request_is_refused(
+    handle: Any, function: Any, columns: tuple[Any, ...], words: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(QueryError, match=said):
+        function(handle, *columns, **words, epsilon=1)
+    assert handle.budget.spent == 0
+
+
+def test_values_that_differ_in_case_alone_are_told_apart(handle: Any) -> None:
+    """``Death`` is the third part; of several rivals each counts once, and a single one needs no list."""
+    words: dict[str, Any] = {"intervals": 4, "epsilon": 1}
+    counts = np.zeros((4, 4))
+    counts[0], counts[3, 0] = (0, 100, 200, 300), 400
+    shares: dict[tuple[str, str], float] = {}
+    for observed, competing in (("death", ()), ("Death", ()), ("death", "other"), ("death", ["other", "other"])):
+        draft: Any = survival._draft(handle, "week", "ended", observed=observed, competing=competing, **words)
+        shares[observed, str(competing)] = draft.computed(counts, 1e-9)["value"][1]
+    assert shares["death", "()"] > shares["Death", "()"]
+    assert shares["death", "other"] == shares["death", "['other', 'other']"]
+
+
+def test_a_median_that_noise_hides_is_not_endless() -> None:
+    """Above one half to its end, a curve has no median; where the end is hidden, it is not known."""
+    life = LifeTable(np.arange(0, 25, 6), COLUMNS["week"])
+    assert life.crossing(np.array([1, 0.9, 0.8, 0.7, 0.6])) == math.inf
+    assert math.isnan(life.crossing(np.array([1, 0.9, 0.8, np.nan, np.nan])))
+    assert life.crossing(np.array([1, 0.9, 0.4, np.nan, np.nan])) < 12
+
+
+def test_tables_beside_a_hidden_number_are_hidden(handle: Any) -> None:
+    draft: Any = survival._draft(handle, "week", "event", "grade", epsilon=0.01)
+    result = draft.computed(np.full(draft.parts.shape, 5), 100.0)
+    assert result.median["value"].isna().all()
+    assert result.at_risk["week"].notna().all()
+    assert isinstance(result.restricted_mean, pd.DataFrame)
