@@ -338,7 +338,8 @@ class Cells:
                 f"deviation {math.sqrt(self.noise):.3g} in each count; take a larger epsilon, or fewer and larger parts"
             ]
         scale = pd.Series(np.full(len(frame), np.nan), name="scale")
-        return made(self.title, frame, scale, self.epsilon.exact, self.level, tuple(notes), n=self.n, **test)
+        title = f"{self.title}: no power" if faint else self.title
+        return made(title, frame, scale, self.epsilon.exact, self.level, tuple(notes), n=self.n, **test)
 
 
 @dataclass(frozen=True, kw_only=True)

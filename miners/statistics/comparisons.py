@@ -25,22 +25,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction, listed, require_parts
-from miners.statistics.effects import draw_intervals
+from miners.statistics.effects import Effects
 from miners.statistics.laws import Alternative, chi2_tail, f_tail, one_sided, student_quantile
 from miners.tables.columns import Column
 from miners.tables.table import NUMBERS, Draft
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.epsilon import EpsilonLike
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 AssociationTest = Literal["pearson", "log-likelihood", "trend"]
 TESTS = {"pearson": "chi-square", "log-likelihood": "G", "trend": "trend"}
@@ -101,7 +98,7 @@ def associated(axes: tuple[Axis, Axis], test: AssociationTest, cells: Cells) -> 
     rows, columns = (pd.Index(axis.labels, name=axis.name, dtype=object) for axis in axes)
     tables = {"observed": cells.counts, "expected_freq": expected(cells.counts)}
     more = {name: pd.DataFrame(table, index=rows, columns=columns) for name, table in tables.items()}
-    measure = "correlation of ranks of parts" if test == "trend" else "Cramer's V"
+    measure = "correlation of parts" if test == "trend" else "Cramer's V"
     named = " and ".join(axis.name for axis in axes)
     frame = pd.DataFrame([[named, measure, *measured]], columns=["columns", "statistic", *NUMBERS])
     tested: dict[str, Any] = {
@@ -195,22 +192,6 @@ GroupTest = Literal["welch", "rank"]
 BINS = 20
 
 
-class Groups(Result):
-    """Means of groups with intervals; of two groups also their difference."""
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws the mean of each group with its interval.
-
-        Args:
-            ax: The axes; by default a new figure.
-
-        Returns:
-            The axes.
-        """
-        shown = self.frame[self.frame["statistic"] == "mean"]
-        return draw_intervals(ax, shown, f"mean, with its {100 * self.level:g} % interval", self.title)
-
-
 @dataclass(frozen=True)
 class Means:
     """The means of groups.
@@ -279,7 +260,7 @@ def _compared(groups: Axis, column: Axis, test: GroupTest, alternative: Alternat
         name, statistic, df = "Kruskal-Wallis", statistic * (cells.n - 1) / max(cells.n, 1.0), degrees
         pvalue = chi2_tail(statistic, degrees)
     faint = cells.faint(float(means.rows.min()) / math.sqrt(cells.counts.shape[1]))
-    return cells.result(Groups, frame, faint=faint, test=name, statistic=statistic, df=df, pvalue=pvalue)
+    return cells.result(Effects, frame, faint=faint, test=name, statistic=statistic, df=df, pvalue=pvalue)
 
 
 @StatisticFunction

@@ -37,10 +37,12 @@ if TYPE_CHECKING:
 
 
 class Effects(Result):
-    """Effects with intervals: a row for each, ratios or differences."""
+    """Numbers of groups with intervals, such as ratios: a row for each."""
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws a point and an interval for each effect, ratios on a logarithmic axis.
+        """Draws a point and an interval for each group, ratios on a logarithmic axis.
+
+        Of means beside their difference, the means are drawn.
 
         Args:
             ax: The axes; by default a new figure.
@@ -48,9 +50,17 @@ class Effects(Result):
         Returns:
             The axes.
         """
-        measure = str(self.frame["statistic"].iloc[0])
-        ax = draw_intervals(ax, self.frame, measure, self.title)
-        ax.axvline(1.0 if "ratio" in measure else 0.0, color=LINE, linestyle="--", linewidth=1)
+        measure = str(self.frame["statistic"].iloc[-1])
+        frame = self.frame[self.frame["statistic"] == measure]
+        value, low, high = (frame[name].to_numpy(dtype=float) for name in NUMBERS)
+        at, ax = np.arange(len(frame)), axes_of("effects", ax, (6.4, 1.3 + 0.3 * len(frame)))
+        ax.errorbar(value, at, xerr=np.maximum([value - low, high - value], 0), fmt="s", color=BLUE, capsize=3)
+        ax.set_yticks(at, frame["groups"], fontsize=8)
+        ax.set_ylim(len(frame) - 0.5, -0.5)
+        ax.set_xlabel(f"{measure}, with its {100 * self.level:g} % interval", fontsize=9)
+        titled(ax, self.title)
+        if "ratio" in measure or "difference" in measure:
+            ax.axvline(float("ratio" in measure), color=LINE, linestyle="--", linewidth=1)
         if "ratio" in measure:
             ax.set_xscale("log")
             ticks = [
@@ -61,18 +71,6 @@ class Effects(Result):
             ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             ax.minorticks_off()
         return ax
-
-
-def draw_intervals(ax: Axes | None, frame: pd.DataFrame, measure: str, title: str) -> Axes:
-    """Draws a point and an interval for each row of a result."""
-    value, low, high = (frame[name].to_numpy(dtype=float) for name in NUMBERS)
-    at, ax = np.arange(len(frame)), axes_of("effects", ax, (6.4, 1.3 + 0.3 * len(frame)))
-    ax.errorbar(value, at, xerr=np.maximum([value - low, high - value], 0), fmt="s", color=BLUE, capsize=3)
-    ax.set_yticks(at, frame["groups"], fontsize=8)
-    ax.set_ylim(len(frame) - 0.5, -0.5)
-    ax.set_xlabel(measure, fontsize=9)
-    titled(ax, title)
-    return ax
 
 
 def odds_measure(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:

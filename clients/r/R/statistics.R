@@ -3,8 +3,8 @@
 #' Each is computed from one noisy table of counts, which costs `epsilon`. Intervals and p-values contain two
 #' errors: rows differ from sample to sample, and each count has noise. Where counts are less than ten times
 #' their noise, a test redraws rows and noise 1,000 times under the hypothesis of no effect, from a public
-#' seed. Where the noise hides the counts, the statistic is missing, and a warning says so. Rows with a missing
-#' value are left out.
+#' seed. Where rows are less than five times their noise, the statistic is missing, and a warning says so.
+#' Rows with a missing value are left out.
 #'
 #' @param x A handle, or one part.
 #' @param time The column of the time until the event or the end of observation: a number, or [cuts()].
@@ -54,7 +54,7 @@ survival <- function(x, time, event, by = NULL, observed, intervals = 8, epsilon
   ends[, 1, ] <- all_ends[, seen, ]
   ends[, 2, ] <- apply(all_ends[, -seen, , drop = FALSE], c(1, 3), sum)
   widths <- diff(edges)
-  faint <- min(apply(ends, 3, sum)) / length(widths) < 2 * sqrt(asked$noise)
+  faint <- few(min(apply(ends, 3, sum)) / length(widths), asked$noise)
   z <- stats::qnorm((1 + level) / 2)
   number <- function(cell) grid$origin + grid$width * cell
   curves <- lapply(seq_along(groups), function(group) {
@@ -108,7 +108,7 @@ independence <- function(x, a, b, epsilon, reuse = FALSE, level = 0.95) {
   across <- side(colSums(counts) / n)
   variance <- n * kronecker(across$spread, down$spread) + asked$noise * kronecker(across$noise, down$noise)
   excess <- function(table) as.vector(down$contrasts %*% (table - expected(table)) %*% t(across$contrasts))
-  faint <- n / length(counts) < 2 * sqrt(asked$noise)
+  faint <- few(n / length(counts), asked$noise)
   test <- if (!faint) tested("chi-square", counts, asked$noise, excess, variance, function() expected(counts))
   labels <- expand.grid(asked$labels, KEEP.OUT.ATTRS = FALSE, stringsAsFactors = FALSE)
   half <- laplace_interval(asked$scale, level)
@@ -130,7 +130,7 @@ odds_ratio <- function(x, event, exposure, observed, exposed, epsilon, reuse = F
   })
   z <- made$value / made$deviation
   ends <- made$value + c(0, -1, 1) * stats::qnorm((1 + level) / 2) * made$deviation
-  faint <- min(asked$counts) < 2 * sqrt(asked$noise) || !all(is.finite(ends))
+  faint <- few(min(asked$counts), asked$noise) || !all(is.finite(ends))
   versus <- paste0(spec_column(exposure), ": ", paste(asked$labels[[2]][columns], collapse = " against "))
   frame <- data.frame(groups = versus, statistic = "odds ratio", t(stats::setNames(exp(ends), c("value", "low", "high"))))
   test <- list(test = "Wald", statistic = z, df = NA, p.value = 2 * stats::pnorm(-abs(z)))
@@ -191,6 +191,9 @@ jacobian <- function(counts, statistic) {
   })
   matrix(unlist(columns), ncol = length(counts))
 }
+
+# Whether rows of a cell are so few, beside the variance of its noise, that no law is near normal.
+few <- function(rows, noise) rows < 5 * sqrt(noise)
 
 # The numbers of a statistic and their deviations: rows by the multinomial law, and noise in each count.
 estimated <- function(counts, noise, statistic) {
@@ -298,7 +301,7 @@ band <- function(value, deviation, z) {
 
 stated <- function(frame, asked, test, faint, classes, ..., hidden = c("value", "low", "high")) {
   if (faint) frame[hidden] <- NA_real_
-  if (faint) warning("there is no power: the noise is as large as the counts; take a larger epsilon, or fewer parts.")
+  if (faint) warning("there is no power: rows are few beside their noise; take a larger epsilon, or fewer parts.")
   rownames(frame) <- NULL
   made <- structure(frame, epsilon = asked$epsilon, n = sum(asked$counts), ..., class = c(classes, "pinq_answer", "data.frame"))
   for (name in names(test)) attr(made, name) <- test[[name]]
