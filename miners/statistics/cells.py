@@ -26,13 +26,13 @@ import pandas as pd
 
 from miners.budget.plan import count_variance
 from miners.statistics.laws import normal_quantile
-from miners.tables.columns import Column, even_cuts, require_level, specs_of
+from miners.tables.columns import MAX_BINS, Column, even_cuts, require_level, specs_of
 from miners.tables.counts import CountQuestion, nearest_nonnegative
 from miners.tables.table import NUMBERS, Draft, Table, TableFunction
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Spec, Values
-from pinq.public.checks import is_listing
+from pinq.public.checks import is_listing, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema, Value
 
@@ -123,20 +123,21 @@ class Axis:
     schema: Schema
 
     @classmethod
-    def of(cls, handle: PrivateQueryable, column: Column, bins: object = None) -> Axis:
+    def of(cls, handle: PrivateQueryable, column: Column, bins: object = None, named: str = "bins") -> Axis:
         """Reads a column, or a spec of one, as an axis.
 
         Args:
             handle: The handle.
             column: A categorical column, a numeric one, or a spec.
             bins: For a numeric column the number of its parts, or its cuts; else its declared cuts.
+            named: The name of this argument.
         """
         schema = handle.schema
         if isinstance(column, str) and schema.column(column).type != "categorical" and bins is not None:
             column = (
                 Cuts(column, tuple(cast(Sequence[float], bins)))
                 if is_listing(bins)
-                else _whole_cells(schema, column, bins)
+                else _whole_cells(schema, column, bins, named)
             )
         (spec,) = specs_of(schema, column)
         parts = handle.partition(spec)
@@ -153,9 +154,11 @@ class Axis:
         return cls(spec, tuple(label for label in labels if label is not None), edges, schema)
 
     @classmethod
-    def numeric(cls, handle: PrivateQueryable, column: Column, bins: object, parameter: str) -> Axis:
+    def numeric(
+        cls, handle: PrivateQueryable, column: Column, bins: object, parameter: str, named: str = "bins"
+    ) -> Axis:
         """Reads a numeric column, or cuts of one; refuses any other as the named parameter."""
-        axis = cls.of(handle, column, bins)
+        axis = cls.of(handle, column, bins, named)
         if not len(axis.edges):
             raise QueryError("must be a numeric column, or cuts of one", parameter=parameter)
         return axis
@@ -212,15 +215,13 @@ def listed(groups: Sequence[str], statistic: str, numbers: np.ndarray) -> pd.Dat
 
 def _hidden(frame: pd.DataFrame) -> pd.DataFrame:
     """Returns a table without its noisy numbers."""
-    noisy = [*frame.columns.intersection(NUMBERS)] or [*frame.select_dtypes("number")]
+    noisy = [*frame.columns.intersection([*NUMBERS])] or [*frame.select_dtypes("number")]
     return frame.assign(**dict.fromkeys(noisy, np.nan))
 
 
-def _whole_cells(schema: Schema, column: str, bins: object) -> Cuts:
+def _whole_cells(schema: Schema, column: str, bins: object, named: str) -> Cuts:
     """Cuts a numeric column into parts, at most as many as it has cells."""
-    cells = schema.numeric(column).cells
-    wanted = min(bins, cells) if isinstance(bins, int) and cells > 1 else bins
-    return even_cuts(schema, column, cast(int, wanted))
+    return even_cuts(schema, column, min(whole_number(named, bins, 2, MAX_BINS), max(schema.numeric(column).cells, 2)))
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,8 @@ def associated(axes: tuple[Axis, Axis], test: AssociationTest, cells: Cells) -> 
         "df": df,
         "pvalue": chi2_tail(statistic, df),
     }
-    return cells.result(Result, frame, faint=cells.faint(cells.n / cells.counts.size), more=more, **tested)
+    faint = cells.faint(cells.n / cells.counts.size) or not np.isfinite(measured).all()
+    return cells.result(Result, frame, faint=faint, more=more, **tested)
 
 
 def _cramer(cells: Cells, plain: float, size: float, df: int) -> np.ndarray:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pandas as pd
 
 from miners.fitted.theme import BLUE, LINE, axes_of, titled
 from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction, listed

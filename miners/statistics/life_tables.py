@@ -350,7 +350,7 @@ def survival(
         >>> curve["week"].tolist()
         [1.0, 13.0, 26.0, 39.0, 52.0]
     """
-    times, kinds = Axis.numeric(handle, time, intervals, "time"), Axis.of(handle, event, 2)
+    times, kinds = Axis.numeric(handle, time, intervals, "time", "intervals"), Axis.of(handle, event, 2)
     first = kinds.position(observed, "observed")
     rivals = competing if is_listing(competing) else [competing]
     others = tuple({kinds.position(value, "competing"): None for value in rivals})

@@ -416,7 +416,8 @@ def hazard_ratio(
         >>> hazard_ratio(h, "week", "arrest", "aid", epsilon=1)["groups"][0]
         'aid: yes against no'
     """
-    times, kinds, groups = Axis.numeric(handle, time, intervals, "time"), Axis.of(handle, event, 2), Axis.of(handle, by)
+    times = Axis.numeric(handle, time, intervals, "time", "intervals")
+    kinds, groups = Axis.of(handle, event, 2), Axis.of(handle, by)
     require_parts(kinds, groups)
     life = LifeTable(times.edges, handle.schema.numeric(times.name))
     model = Hazards(life, (times, kinds, groups), kinds.position(observed, "observed"))

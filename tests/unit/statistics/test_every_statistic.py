@@ -14,7 +14,17 @@ from matplotlib import pyplot as plt
 
 import pinq
 from miners import statistics
-from miners.statistics import Result, compare, independence, kmeans, odds_ratio, rate_ratio, standardised, survival
+from miners.statistics import (
+    Result,
+    compare,
+    hazard_ratio,
+    independence,
+    kmeans,
+    odds_ratio,
+    rate_ratio,
+    standardised,
+    survival,
+)
 from miners.statistics.life_tables import LifeTable
 from pinq.errors import QueryError
 
@@ -106,6 +116,15 @@ def test_odd_tables_have_an_answer(handle: Any, name: str) -> None:
 WRONG: dict[str, Any] = {"level": (0, 1, "high", math.nan), "epsilon": (0, -1, "much", math.nan)}
 
 
+def test_no_correlation_where_all_rows_are_of_one_part(handle: Any) -> None:
+    draft: Any = independence._draft(handle, "grade", "event", test="trend", epsilon=1)
+    counts = np.zeros(draft.parts.shape)
+    counts[1] = 90
+    result = draft.computed(counts, 1e-9)
+    assert result.title.endswith("no power")
+    assert math.isnan(result.pvalue)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_wrong_is_said_before_the_charge(handle: Any, name: str) -> None:
     """Unknown columns, levels and epsilons that are none."""
@@ -133,6 +152,9 @@ REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
     (survival, ("week", "ended"), {"observed": "death", "competing": 7}, "competing"),
     (survival, ("week", "event"), {"competing": "no"}, "competing"),
     (survival, ("week", "event"), {"intervals": (30,)}, "30"),
+    (survival, ("week", "event"), {"intervals": 1}, "`intervals` is 1"),
+    (hazard_ratio, ("week", "event", "arm"), {"intervals": "many"}, "`intervals` is 'many'"),
+    (compare, ("week", "arm"), {"bins": 2.5}, "`bins` is 2.5"),
     (survival, ("week", "event", "event"), {}, "twice"),
     (kmeans, (["week", "one"], 2), {}, "numeric"),
 ]
