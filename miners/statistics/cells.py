@@ -215,8 +215,9 @@ def listed(groups: Sequence[str], statistic: str, numbers: np.ndarray) -> pd.Dat
 
 def _hidden(frame: pd.DataFrame) -> pd.DataFrame:
     """Returns a table without its noisy numbers."""
-    noisy = [*frame.columns.intersection([*NUMBERS])] or [*frame.select_dtypes("number")]
-    return frame.assign(**dict.fromkeys(noisy, np.nan))
+    shown = frame.copy()
+    shown[[*frame.columns.intersection([*NUMBERS])] or [*frame.select_dtypes("number")]] = np.nan
+    return shown
 
 
 def _whole_cells(schema: Schema, column: str, bins: object, named: str) -> Cuts:

@@ -37,12 +37,13 @@ COLUMNS: dict[str, Any] = {
     "grade": pinq.Categorical(values=("I", "II", "III"), nullable=True),
     "ended": pinq.Categorical(values=("censored", "death", "Death", "other")),
     "one": pinq.Categorical(values=("only",)),
+    "job": pinq.Categorical(values=("self", "other")),
 }
 SCHEMA = pinq.Schema(columns=COLUMNS, max_rows=10_000)
 ASKED: dict[str, tuple[Any, ...]] = {
     "compare": ("week", "grade"),
     "hazard_ratio": ("week", "event", "grade"),
-    "independence": ("grade", "event"),
+    "independence": ("grade", "job"),
     "kmeans": (["week", "below"], 2),
     "logistic": ("event", ["arm", "grade"]),
     "odds_ratio": ("event", "arm", "grade"),
