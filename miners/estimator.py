@@ -421,8 +421,7 @@ class Classifier(Miner):
         number = whole_number("bins", bins, 2, 100)
         classes = list(model.classes)
         if label is not None and label not in classes:
-            allowed = f"one of {', '.join(map(repr, classes))}"
-            raise QueryError(f"is {label!r}", parameter="label", allowed=allowed)
+            raise QueryError(f"is {label!r}", parameter="label", allowed=f"one of {', '.join(map(repr, classes))}")
         position = len(classes) - 1 if label is None else classes.index(label)
         truth = encode(model.schema, model.target, X) if y is None else encode_values(model.schema, model.target, y)
         probabilities = model.predict_proba(X)

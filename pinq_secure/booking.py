@@ -23,7 +23,7 @@ from pinq_secure.session.session import Session
 
 KEY_BYTES = 32
 MANY = 2**31  # more lines than a log has
-ROUND_BYTES, CELL_BYTES = 256, 24  # of the text that is kept of a round, at most
+ROUND_BYTES, CELL_BYTES = 256, 24  # the largest size of a round's text, and of each value in it
 VERBS = {"topdown": "secure_topdown", "scorecard": "secure_scorecard"}  # in the log; all others are ID3
 
 
@@ -57,7 +57,7 @@ class LedgerBooking:
         self.run, self.charged, self.version = "", Epsilon(0), 1
 
     def require_affordable(self) -> None:
-        """Refuses, before any other party is bothered, where the ledger would refuse what is not paid yet."""
+        """Refuses before any contact with other parties, if the ledger would refuse the unpaid rounds."""
         if not self._session.nano:
             return
         self._ledger.authorise(self._analyst)
@@ -68,8 +68,8 @@ class LedgerBooking:
     def require_same_rows(self, holding: Holding) -> None:
         """Refuses to go on with other rows than those whose noise others may have seen.
 
-        This party alone hears why: it is its own rows that decide. Where nothing was paid yet, other rows
-        begin anew.
+        This party alone sees the reason, because its own rows decide. If nothing was paid yet, the session
+        begins anew with the other rows.
         """
         order = np.lexsort(holding.codes)  # an engine lists rows in any order
         self._rows = holding.codes[:, order].tobytes() + holding.counts[order].tobytes()
@@ -88,9 +88,8 @@ class LedgerBooking:
         return key + hashlib.blake2b(self._rows, key=key, digest_size=KEY_BYTES).digest()
 
     def _paid(self) -> dict[str, int]:
-        """Returns what each round of earlier attempts cost, by its id."""
-        lines = self._ledger.log.lines(self._analyst, 0, MANY)
-        charges = ((line.event.request, line.event.record) for line in lines)
+        """Returns the cost of each round of earlier attempts, by its id."""
+        charges = ((line.event.request, line.event.record) for line in self._ledger.log.lines(self._analyst, 0, MANY))
         prefix = self._id("")
         return {
             id_: record.epsilon.nano
@@ -99,18 +98,18 @@ class LedgerBooking:
         }
 
     def kept(self) -> list[str]:
-        """Returns what the rounds of earlier attempts opened."""
-        kept: list[str] = []
+        """Returns the opened values of the rounds of earlier attempts."""
+        answers: list[str] = []
         while self._session.nano:
-            earlier, opened = self._ledger.answer_of(self._analyst, self._id(len(kept)))
-            self._is_charged(len(kept), earlier)
+            earlier, opened = self._ledger.answer_of(self._analyst, self._id(len(answers)))
+            self._is_charged(len(answers), earlier)
             if opened is None:
                 break
-            kept.append(opened)
-        return kept
+            answers.append(opened)
+        return answers
 
     def noise_key(self, rounds: int) -> bytes:
-        """Reads what the noise of this run follows from; draws it where there is none.
+        """Reads the key of this run's noise; draws a missing one.
 
         Raises ``SessionError`` if the round after so many was charged with another one: others may have seen it.
         """
@@ -133,7 +132,7 @@ class LedgerBooking:
         return self._key.read_bytes()[:KEY_BYTES]
 
     def pace(self) -> float:
-        """Returns for how many seconds the grant allows no further query. Raises what else refuses one."""
+        """Returns the seconds until the grant allows a further query. Raises any other refusal."""
         if self._session.nano:
             try:
                 self._ledger.require(self._analyst, self._demand, Epsilon(0), verb=self._verb, columns=self._columns)
@@ -148,7 +147,7 @@ class LedgerBooking:
             self._ledger.log_session("", self.run, self._question("exact"), self._session.opened)
 
     def pay(self, number: int, place: str, nano: int, cells: int) -> None:
-        """Charges a round, once, and for the query that it asks at this place."""
+        """Charges a round once, for the query at this place."""
         if self._session.nano:
             query = self._question(f"round {number + 1}, epsilon {Epsilon(nano)}", place)
             earlier = self._ledger.answer_of(self._analyst, self._id(number))[0]

@@ -257,8 +257,7 @@ def try_(session: SessionFile, tables: Tables) -> None:
     loaded = load_session(session)
     if len(tables) != len(loaded.parties):
         raise typer.BadParameter(f"{len(tables)} tables were given for {len(loaded.parties)} parties")
-    frames = [_table(file) for file in tables]
-    _print_learned(run_simulation(loaded, _held(loaded, frames))[0])
+    _print_learned(run_simulation(loaded, _held(loaded, [_table(file) for file in tables]))[0])
 
 
 def _noise(protocol: str, epsilon: str | None, depth: int | None) -> dict[str, str | int]:

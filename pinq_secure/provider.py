@@ -220,11 +220,11 @@ def _encoded_rows(session: Session, policy: Policy, ledger: Ledger, data: Any) -
     rows = open_rows(policy, ledger, data)
     with closing(rows.engine):
         tables = rows.engine.tabulate(PartSet([Block(Part())]), [TableRequest(tuple(axes), "listed")], None)
-    listed = cast(Listed, tables[0])  # what a list request gets
-    codes = listed.codes.astype(np.int64)
+    table = cast(Listed, tables[0])  # what a list request gets
+    codes = table.codes.astype(np.int64)
     # The code after those of values stands for a missing one.
     has_target = codes[-1] < session.schema_.column(session.target).cells
-    holding = Holding(codes[:, has_target], listed.counts[has_target].astype(np.int64))
+    holding = Holding(codes[:, has_target], table.counts[has_target].astype(np.int64))
     if holding.rows > policy.max_rows:
         raise PolicyError(
             f"The table of {policy.dataset!r} has more rows than its policy's `max_rows`. "

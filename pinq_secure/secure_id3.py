@@ -215,12 +215,12 @@ class SecureID3(Classifier, GrownMiner):
         """Makes the session that the parameters describe. Raises ``QueryError`` if it cannot be."""
         if self.protocol == "scorecard":
             raise QueryError("protocol 'scorecard' learns no tree; use FederatedScorecard(strategy='secure').")
-        asked = list(lookups) or [0] * len(rows)
+        lookup_rows = list(lookups) or [0] * len(rows)
         members = [
             Member(name=f"party{number}", host="127.0.0.1", port=number + 1, rows=max_rows, lookups=count)
-            for number, (max_rows, count) in enumerate(zip(rows, asked, strict=True))
+            for number, (max_rows, count) in enumerate(zip(rows, lookup_rows, strict=True))
         ]
-        listed = self.attributes is not None and not isinstance(self.attributes, str)
+        is_list = self.attributes is not None and not isinstance(self.attributes, str)
         return Session.drafted(
             {
                 "session": "local",
@@ -230,7 +230,7 @@ class SecureID3(Classifier, GrownMiner):
                 "adjacency": schema.adjacency,
                 "privacy_unit": schema.privacy_unit,
                 "parties": members,
-                "attributes": tuple(self.attributes or ()) if listed else self.attributes,
+                "attributes": tuple(self.attributes or ()) if is_list else self.attributes,
                 "cuts": self.cuts,
                 "stop_share": str(self.stop_share),
                 "alpha": self.alpha,

@@ -294,8 +294,7 @@ class JointSum:
 
     def noise(self, honest: int, source: Bits, plays: int = 1) -> np.ndarray:
         """Draws this process's noise; see ``own_noise``."""
-        drawn = [own_noise(one.shape, one.loss, honest, source, plays).ravel() for one in self.additions]
-        return np.concatenate(drawn)
+        return np.concatenate([own_noise(one.shape, one.loss, honest, source, plays).ravel() for one in self.additions])
 
     def cut(self, sums: np.ndarray) -> list[np.ndarray]:
         """Cuts numbers that lie end to end into arrays again."""
@@ -436,8 +435,8 @@ class SecureFederation(Shown, CountSource):
             raise QueryError(f"is {colluding}", parameter="colluding", allowed=allowed)
         max_rows = sum(max(1, len(table)) if rows is None else rows for table in tables)
 
-        def add_up(asked: JointSum, own: OwnRows) -> np.ndarray:
-            return asked.table(own, SYSTEM) + asked.noise(len(tables) - pooling, SYSTEM, len(tables))
+        def add_up(query: JointSum, own_rows: OwnRows) -> np.ndarray:
+            return query.table(own_rows, SYSTEM) + query.noise(len(tables) - pooling, SYSTEM, len(tables))
 
         return cls(
             schema.model_copy(update={"max_rows": max_rows}),
@@ -468,12 +467,11 @@ class SecureFederation(Shown, CountSource):
         additions = [self._addition(query) for query in queries]
         before = self.budget.spent
         for addition in additions:
-            # All are charged before a row is looked at, so a query that cannot be paid leaves no
-            # trace.
+            # All are charged before a row is read, so an unpaid query leaves no trace.
             self._require("This", self._costs.price(Demand.of(addition.parts), addition.epsilon))
             self._costs.charge(Demand.of(addition.parts), addition.epsilon)
-        asked = JointSum(additions, self.budget.spent - before)
-        sums = asked.cut(self._add_up(asked, self._rows))
+        joint = JointSum(additions, self.budget.spent - before)
+        sums = joint.cut(self._add_up(joint, self._rows))
         self.rounds += 1
         self.requests[ALL] += 1
         opened, seconds = sum(map(np.size, sums)), time.monotonic() - began
@@ -481,7 +479,7 @@ class SecureFederation(Shown, CountSource):
         return [{ALL: numbers * addition.units.unit} for addition, numbers in zip(additions, sums, strict=True)]
 
     def _addition(self, query: OwnerQuery) -> Addition:
-        """Returns what a query adds up. Raises ``QueryError`` if parties cannot answer it."""
+        """Returns the addition of a query. Raises ``QueryError`` if parties cannot answer it."""
         require_sums(query.verb)
         parts: PartSet = query.parts.of(ALL).part_set
         if query.sums is not None:
@@ -489,7 +487,7 @@ class SecureFederation(Shown, CountSource):
                 raise QueryError(f"sums of derivatives are asked of one part, not of {len(parts):,}.")
             query.sums.loss.check(self.schema)
         addition = Addition(parts, query.sums, self.schema, query.epsilon[ALL])
-        noise_bound(addition.loss)  # what would need too much noise is refused before it costs
+        noise_bound(addition.loss)  # too much noise is refused before the charge
         return addition
 
     def attempt(self, *, epsilon: EpsilonLike, act: str = "This") -> None:

@@ -129,8 +129,7 @@ def _arrows(ax: Axes, context: Mapping[str, Sequence[str]], names: Sequence[str]
 def _context_node(ax: Axes, name: str, angle: float, popularity: int, *, is_target: bool) -> None:
     """Draws an attribute, the larger the more contexts it is in, and its name outwards."""
     x, y = math.sin(angle), math.cos(angle)
-    fill = BLUE if is_target else "white"
-    ax.scatter([x], [y], s=28 + 26 * popularity, color=fill, edgecolor=BLUE, zorder=3)
+    ax.scatter([x], [y], s=28 + 26 * popularity, color=BLUE if is_target else "white", edgecolor=BLUE, zorder=3)
     # On the left half a name is turned round, so that no name stands upside down.
     right = x >= -1e-9
     ax.text(

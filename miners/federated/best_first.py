@@ -113,8 +113,7 @@ class BestFirst(FederatedStrategy):
         def noise(epsilon: Epsilon) -> tuple[float, str]:
             return self.count_noise(max(SMALLEST, epsilon // len(self.functions)))
 
-        tables = StepQuery(StepName.TABLES, "noisy_count", "tables of every attribute", noise)
-        return (Step(tables, level, epsilon),)
+        return (Step(StepQuery(StepName.TABLES, "noisy_count", "tables of every attribute", noise), level, epsilon),)
 
     def count_epsilon(self, steps: Sequence[Step], owners: int) -> Epsilon:
         """Returns the smallest loss of a count in the steps of a level, for a number of owners."""

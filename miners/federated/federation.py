@@ -537,8 +537,7 @@ class Federation(Shown, CountSource):
 
     def spent(self) -> dict[str, Fraction | None]:
         """Returns the charges of each ledger since the federation was made; None if it is silent."""
-        budgets = self.budgets().items()
-        pairs = ((name, budget, self._before[name]) for name, budget in budgets)
+        pairs = ((name, budget, self._before[name]) for name, budget in self.budgets().items())
         return {
             name: None if budget is None or before is None else budget.spent - before for name, budget, before in pairs
         }

@@ -47,8 +47,7 @@ class LocalChoice(BestFirst):
         numbers = self.owners * self.parts * self.problem.cells
         histograms = StepQuery(StepName.CLASSES, "noisy_count", text, noise, numbers=numbers)
         half = epsilon // 2
-        choice = self.choice_step(level, "best split, of each owner", half)
-        return choice, Step(histograms, level, epsilon - half)
+        return self.choice_step(level, "best split, of each owner", half), Step(histograms, level, epsilon - half)
 
     def count_epsilon(self, steps: Sequence[Step], owners: int) -> Epsilon:
         """Returns the loss of a histogram where all owners choose differently."""

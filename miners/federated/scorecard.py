@@ -98,8 +98,7 @@ class CardInTurns(OwnersAsking):
             / self._source.distance(name)
             for name in self._source.owners
         }
-        left = sum((step.cost for step in self._costs.steps), ZERO)
-        self._deal(0, dict.fromkeys(self._source.owners, left))
+        self._deal(0, dict.fromkeys(self._source.owners, sum((step.cost for step in self._costs.steps), ZERO)))
 
     def _deal(self, step: int, left: Mapping[str, Epsilon]) -> None:
         """Deals out the turns from a step on, and the rest of each owner's epsilon."""
@@ -109,8 +108,7 @@ class CardInTurns(OwnersAsking):
         if not steps:
             return
         chooses = steps[0].choice is not None
-        sizes = {name: self._sizes[name] for name in left}
-        order = deal(sizes, len(steps)) if chooses else []
+        order = deal({name: self._sizes[name] for name in left}, len(steps)) if chooses else []
         self._order = dict(enumerate(order, step))  # by the steps' numbers, as are what they cost
         turns = {name: [position for position, owner in enumerate(order) if owner == name] for name in left}
         self._steps = {
@@ -142,8 +140,7 @@ class CardInTurns(OwnersAsking):
         assert paid.choice is not None
         # The later sums have the noise of all owners; this owner's share counts.
         score = choice_score(objective, loss, objective.scale(paid.sums) / owners**0.5)
-        losses = {owner: paid.choice}
-        answers = self._rows.exp_mech(list(specs), score=score, epsilon=losses, reuse=self._reuse)
+        answers = self._rows.exp_mech(list(specs), score=score, epsilon={owner: paid.choice}, reuse=self._reuse)
         if owner not in answers:
             return None
         (chosen,) = answers[owner]

@@ -126,10 +126,8 @@ class InTurns(FederatedStrategy):
         # Of equal owners, at most one for each level gets a turn.
         names = [f"owner {number}" for number in range(1, min(self.owners, max(1, self.depth)) + 1)]
         turns = self.turns(dict.fromkeys(names, rest - self.leaves), dict.fromkeys(names, 1.0), 0)
-        size_query = self.size_query("each owner")
-        size = [Step(size_query, 0, self._size_loss)] if self._size_loss else []
-        leaves = self.leaf_step(len(turns), self.leaves if turns else rest)
-        return [*size, *(turn.step for turn in turns), leaves]
+        size = [Step(self.size_query("each owner"), 0, self._size_loss)] if self._size_loss else []
+        return [*size, *(turn.step for turn in turns), self.leaf_step(len(turns), self.leaves if turns else rest)]
 
     def turns(self, left: Mapping[str, Epsilon], rows: Mapping[str, float], level: int) -> list[Turn]:
         """Returns the owner that chooses at each level from ``level`` down.

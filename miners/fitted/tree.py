@@ -636,8 +636,7 @@ class Tree:
         """Reads stored nodes; the constructor checks all the rest."""
         if not isinstance(nodes, list):
             raise QueryError("the stored tree has no list of `nodes`.")
-        read = [node_in(index, node) for index, node in enumerate(nodes)]
-        return cls(schema, target, read, rule=rule, within=within)
+        return cls(schema, target, [node_in(index, node) for index, node in enumerate(nodes)], rule=rule, within=within)
 
     def __repr__(self) -> str:
         rows = f"about {many(round(self.nodes[0].rows), 'row')}" if self.is_counted else "classes without counts"

@@ -164,8 +164,7 @@ class Agent:
     # Free tools
 
     def _columns(self) -> Told:
-        columns = self.handle.schema.columns
-        lines = "\n".join(f"- {name}: {_described(column)}" for name, column in columns.items())
+        lines = "\n".join(f"- {name}: {_described(column)}" for name, column in self.handle.schema.columns.items())
         return Told(f"The table `{self.handle.dataset}` has at most {self.handle.schema.max_rows:,} rows of\n{lines}")
 
     def _history(self) -> Told:

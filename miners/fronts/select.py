@@ -688,8 +688,7 @@ class Select:
             case x.Count() if isinstance(node.this, (x.Star, x.Literal)):
                 return Number(CountStatistic)
             case x.Count() if isinstance(node.this, x.Column):
-                not_null = x.Not(this=x.Is(this=node.this, expression=x.Null()))
-                return self._among(Number(CountStatistic), not_null)
+                return self._among(Number(CountStatistic), x.Not(this=x.Is(this=node.this, expression=x.Null())))
         return self._plain_statistic(node)
 
     def _among(self, number: Number, condition: x.Expr) -> Number:

@@ -77,8 +77,7 @@ def sql(
     with unspent():
         text = Text(query, required_handle(handle).schema)
         handle = handle.named(f"sql: {query}")
-        select = Select(text, handle, dialect)
-        draft = select.draft(Epsilon.of(epsilon), require_level(level), reuse=bool(reuse))
+        draft = Select(text, handle, dialect).draft(Epsilon.of(epsilon), require_level(level), reuse=bool(reuse))
         if text.explains:
             return Plan(draft.title, draft.lines, draft.total, draft.notes)
         if not reuse:

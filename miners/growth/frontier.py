@@ -221,8 +221,7 @@ class TreeStrategy(StepQueries):
         """Returns noisy numbers that describe each part, shape (parts, cells), by one request."""
         if self.problem.numeric:
             return ask_ends(parts, self.schema, self.target, epsilon, self.problem.within)
-        counts = parts.partition(Values(self.target)).noisy_count(epsilon=epsilon)
-        return np.asarray(counts).reshape(len(parts), -1)
+        return np.asarray(parts.partition(Values(self.target)).noisy_count(epsilon=epsilon)).reshape(len(parts), -1)
 
     def without_split(self, level: int) -> Sequence[Step]:
         """Returns the steps of a node for which ``choose`` returns None."""

@@ -376,8 +376,7 @@ class SumStatistic(NumericStatistic):
         return (PlanLine(0, f"sum of {self.column}", "noisy_sum", self.groups, self.epsilon.exact),)
 
     def ask(self, groups: Parts) -> list[TableEstimate]:
-        answer = groups.noisy_sum(self.column, epsilon=self.epsilon.exact, reuse=self.reuse)
-        return [self._released("sum", answer)]
+        return [self._released("sum", groups.noisy_sum(self.column, epsilon=self.epsilon.exact, reuse=self.reuse))]
 
 
 class Variance(NumericStatistic):

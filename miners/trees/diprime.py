@@ -248,8 +248,7 @@ def strategies_of(strategy: DiPriMeBest, rows: Rows) -> Sequence[DiPriMeBest]:
     require_word("rows", rows, ("shards", "all"))
     if strategy.trees == 1 or rows == "shards":
         return [strategy]
-    shares = spread(strategy.epsilon, [1] * strategy.trees)
-    return [replace(strategy, epsilon=share, trees=1) for share in shares]
+    return [replace(strategy, epsilon=share, trees=1) for share in spread(strategy.epsilon, [1] * strategy.trees)]
 
 
 def share(name: str, value: object) -> Fraction:

@@ -106,8 +106,7 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[S]):
 
     def learn(self, handle: PrivateQueryable) -> Tree | Forest:
         """Grows the tree or the trees."""
-        problem = self.first.problem
-        rule = "counted" if self.trees > 1 and not problem.numeric else None
+        rule = "counted" if self.trees > 1 and not self.first.problem.numeric else None
         trees = [tree for strategy in _located(self.strategies, handle) for tree in _grown(strategy, handle, rule)]
         tell(faint_of(trees, len(self.strategies)))
         return trees[0] if self.miner._state is Tree else Forest(trees)
@@ -368,8 +367,7 @@ class GreedyFit(TreeFit[GreedyStrategy]):
             )
         if carried >= depth:
             noise = noise_of(schema, strategy.recipe.leaf_step(StepName.CLASSES).epsilon)
-            lost = lost_votes(expected, strategy.typical_parts**depth, noise, known=rows is not None)
-            return (*lost, *slow)
+            return (*lost_votes(expected, strategy.typical_parts**depth, noise, known=rows is not None), *slow)
         average = rows_text(expected / strategy.typical_parts ** (depth - 1))
         noise, unit = strategy.recipe.levels[-1][-1].noise
         bound = "at most" if rows is None else "about"
@@ -434,5 +432,4 @@ class GreedyTree(Classifier, GrownMiner):
             attributes=attributes,
             certainty=getattr(self, "certainty", None),
         )
-        depth = strategy.default_depth() if self.max_depth is None else self.max_depth
-        return [replace(strategy, depth=depth)]
+        return [replace(strategy, depth=strategy.default_depth() if self.max_depth is None else self.max_depth)]

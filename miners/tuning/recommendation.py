@@ -14,7 +14,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from miners.budget.plan import Plan
 from miners.growth.candidates import attribute_names
 from miners.linear.discriminant import LinearDiscriminant
 from miners.linear.linear_miner import LinearFit
@@ -184,7 +183,8 @@ def recommend(
     uses[Synthesizer] = "if one fit serves several targets, or a model of another library"
     considered = [Alternative(_made(kind, schema, target, epsilon), when) for kind, when in uses.items()]
     if verbs is not None:
-        considered = [other for other in considered if _verbs(other.miner.plan(schema, target)) <= {*verbs}]
+        plans = {other.name: other.miner.plan(schema, target) for other in considered}
+        considered = [other for other in considered if {line.verb for line in plans[other.name].lines} <= {*verbs}]
         if not considered:
             raise QueryError(f"are {', '.join(verbs) or 'none'}", parameter="verbs", allowed="the verbs of some miner")
         if name not in {other.name for other in considered}:
@@ -192,11 +192,6 @@ def recommend(
     alternatives = sorted(considered, key=lambda other: other.name != name)
     miner = alternatives[0].miner
     return Recommendation(miner, reason, facts, tuple(alternatives), miner.plan(schema, target).warnings)
-
-
-def _verbs(plan: Plan) -> set[str]:
-    """Returns the verbs of a plan's queries."""
-    return {line.verb for line in plan.lines}
 
 
 def _planes(fit: LinearFit) -> Literal["clear", "dim", "hidden"]:

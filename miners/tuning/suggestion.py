@@ -450,4 +450,4 @@ def _counter(show: bool) -> Iterator[Advance]:
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not show or not console.is_terminal) as bar:
         task = bar.add_task("making up rows", total=None)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+        yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)

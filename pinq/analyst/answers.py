@@ -285,9 +285,8 @@ def noisy(
         shown = averaged.shown(values)
         first, last = averaged.cells_within(within, "")
         bounds = (averaged.number(first), averaged.number(last))
-        dates = Dates(averaged, values) if shown.dtype.kind == "M" else None
         # Averages stay within the middles of the first cell and the last.
-        facts = replace(facts, bounds=bounds, dates=dates)
+        facts = replace(facts, bounds=bounds, dates=Dates(averaged, values) if shown.dtype.kind == "M" else None)
     numbers = shown.view(NoisyArray) if shape else _number(shown)
     numbers.facts = facts
     return numbers

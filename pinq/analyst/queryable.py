@@ -503,8 +503,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
 
     def through(self, way: Way) -> PrivateQueryable:
         """Returns a handle on this part that sends its queries this way."""
-        session = cast(Session, Through(self._session, way))
-        return PrivateQueryable(session, self._parts.at(0))
+        return PrivateQueryable(cast(Session, Through(self._session, way)), self._parts.at(0))
 
     @unspent()
     def named(self, act: str | Act) -> PrivateQueryable:

@@ -97,16 +97,12 @@ class Named(Through):
     """
 
     def __init__(self, session: Session, act: Act) -> None:
-        super().__init__(session, self._ask_named)
+        super().__init__(session, lambda inner, request: inner.ask(self._within(request)))
         self._act = act
 
     def attempt(self, request: Request) -> None:
         """Attempts the act under its name."""
         self._session.attempt(self._within(request))
 
-    def _ask_named(self, session: Session, request: Request) -> Answer:
-        return session.ask(self._within(request))
-
     def _within(self, request: Request) -> Request:
-        act = self._act if request.act is None else request.act.within(self._act)
-        return request.model_copy(update={"act": act})
+        return request.model_copy(update={"act": self._act if request.act is None else request.act.within(self._act)})

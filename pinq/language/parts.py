@@ -280,8 +280,7 @@ def closed_parts(cohorts: Cohorts, schema: Schema) -> dict[str, Part]:
 
     Raises ``QueryError`` where the declaration does not fit the schema.
     """
-    spec = Values(cohorts.column) if cohorts.by is None else Calendar(cohorts.column, cohorts.by)
-    partition = bind(spec, schema)
+    partition = bind(Values(cohorts.column) if cohorts.by is None else Calendar(cohorts.column, cohorts.by), schema)
     names = [str(label) for label in partition.axes[0].labels if label is not None]
     if cohorts.closed not in names:
         raise QueryError(f"is {cohorts.closed!r}", parameter="closed", allowed=f"a cohort: {first_of(names, 5)}")

@@ -711,8 +711,7 @@ def _drawn(column: str, seed: int, count: int) -> np.ndarray:
         # more draws change none.
         masks.update(dict.fromkeys(map(bytes, new[new.any(axis=1)])))
         drawn += more
-    first = b"".join(itertools.islice(masks, MAX_GROUPINGS))
-    return np.frombuffer(first, dtype=np.uint8).reshape(-1, length)
+    return np.frombuffer(b"".join(itertools.islice(masks, MAX_GROUPINGS)), dtype=np.uint8).reshape(-1, length)
 
 
 MAX_SEED, MAX_MEMBERS = 2**64, 100_000
@@ -824,8 +823,7 @@ class AnyGrouping(OfColumn, Expression):
 
     def member(self, labels: Sequence[Value | None], number: int) -> Groups:
         """The bipartition of this number of these labels."""
-        octets = self.octets(len(labels))[number]
-        first = np.unpackbits(octets, count=len(labels), bitorder="little")
+        first = np.unpackbits(self.octets(len(labels))[number], count=len(labels), bitorder="little")
         sides = [tuple(itertools.compress(labels, side.tolist())) for side in (first, 1 - first)]
         return Groups(self.column, (sides[0], sides[1]))
 

@@ -645,8 +645,7 @@ class Head:
 
 
 def _chain(before: str, seq: int, at: str, kind: str, analyst: str, request: str, body: str) -> str:
-    fields = [before, seq, at, kind, analyst, request, body]
-    return hashlib.sha256(_AS_TEXT.encode(fields).encode()).hexdigest()
+    return hashlib.sha256(_AS_TEXT.encode([before, seq, at, kind, analyst, request, body]).encode()).hexdigest()
 
 
 def copy(source: str | os.PathLike[str], target: str | os.PathLike[str], heads: Path | None = None) -> str:

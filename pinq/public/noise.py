@@ -90,8 +90,7 @@ class Digit:
     def __init__(self, step: Fraction, *, bounded: bool) -> None:
         self._step, self._bounded = step, bounded
         last = 2**WORD - 1
-        below_last = [*takewhile(lambda end: end < last, self.ends(WORD))]
-        self._table = np.array([*below_last, last], dtype=np.uint64)
+        self._table = np.array([*takewhile(lambda end: end < last, self.ends(WORD)), last], dtype=np.uint64)
 
     def of(self, words: np.ndarray, source: Bits) -> np.ndarray:
         """Returns the digits of uniform numbers that begin with these 64 bits."""

@@ -71,8 +71,7 @@ class ExactRules:
         nodes, size = len(counts), counts.sum(axis=1)
         if self._total is None:
             self._total = size[0]
-        n_bits = signed_bits(self.task.max_rows)
-        units, largest = await arithmetic.first_largest(counts, n_bits)
+        units, largest = await arithmetic.first_largest(counts, signed_bits(self.task.max_rows))
         if level == self.deepest:
             stops = np.ones(nodes, dtype=bool)
         else:
@@ -107,8 +106,7 @@ class ExactRules:
         squares = await arithmetic.product(lambda x: (x * x).sum(axis=1), tables)
         under = (self.alpha * tables.sum(axis=1) + 1) % arithmetic.modulus
         sizes = np.array(self.task.sizes)[attributes.reshape(-1)]
-        scores = await arithmetic.sums_of_fractions(squares, under, sizes)
-        return np.stack(scores, axis=1).reshape(*attributes.shape, 2)
+        return np.stack(await arithmetic.sums_of_fractions(squares, under, sizes), axis=1).reshape(*attributes.shape, 2)
 
 
 @dataclass(frozen=True)

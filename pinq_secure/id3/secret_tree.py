@@ -134,8 +134,7 @@ async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> Sh
         own = slice(end, end := end + len(inherited))
         # own + empty * (inherited - own): the own class where there are rows.
         labels = await arithmetic.product(lambda e, u, i: e[:, None] * (i - u) + u, empty[own], units[own], inherited)
-    numbers = labels @ np.arange(task.classes, dtype=object) % arithmetic.modulus
-    return numbers.reshape(len(in_first), -1)
+    return (labels @ np.arange(task.classes, dtype=object) % arithmetic.modulus).reshape(len(in_first), -1)
 
 
 async def classify_by_path(arithmetic: Arithmetic, task: Task, labels: Shares, rows: Shares) -> Shares:

@@ -243,8 +243,7 @@ class Records:
     async def tables(self, paths: Sequence[Path], attributes: np.ndarray) -> Shares:
         """As that of ``LocalTables``."""
         await self.share()
-        masks = await self._within(paths)
-        members = await members_of_classes(self._arithmetic, masks, self.labels)
+        members = await members_of_classes(self._arithmetic, await self._within(paths), self.labels)
         columns_of_nodes = [self._task.columns(row) for row in attributes]
 
         def counts(members: Shares, values: Shares) -> Shares:

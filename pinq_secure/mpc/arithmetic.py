@@ -318,10 +318,10 @@ class Arithmetic(Sharing):
         numbers = self.signed(await self.opened(secrets, receiver=receiver))
         return self._noted(numbers, what) if receiver in (None, self.party) else numbers
 
-    def _noted(self, numbers: np.ndarray, what: str) -> np.ndarray:
+    def _noted(self, numbers: np.ndarray, label: str) -> np.ndarray:
         """Notes what was opened."""
         if numbers.size:
-            self.rounds.opened.append(Opened(what, tuple(int(number) for number in numbers.ravel())))
+            self.rounds.opened.append(Opened(label, tuple(int(number) for number in numbers.ravel())))
         return numbers
 
     async def is_zero(self, secrets: Shares, what: str) -> np.ndarray:
@@ -330,8 +330,7 @@ class Arithmetic(Sharing):
 
     async def _is_zero(self, secrets: Shares) -> np.ndarray:
         masked = secrets.reshape(-1) * await self._common(secrets.size, self._long) + await self._zeros(secrets.size)
-        opened = await self.opened(masked % self.modulus, 2 * self.threshold)
-        return (opened == 0).reshape(secrets.shape)
+        return ((await self.opened(masked % self.modulus, 2 * self.threshold)) == 0).reshape(secrets.shape)
 
     async def is_negative(self, secrets: Shares, bits: int) -> Shares:
         """Shares 1 where a secret is below 0, else 0.
@@ -388,8 +387,7 @@ class Arithmetic(Sharing):
 
     async def _zeros(self, size: int) -> Shares:
         """Makes points of random polynomials of degree 2t that are 0 at 0."""
-        degrees = range(1, self.threshold + 1)
-        powers = np.array([(self.party + 1) ** degree for degree in degrees], dtype=object)
+        powers = np.array([(self.party + 1) ** degree for degree in range(1, self.threshold + 1)], dtype=object)
         drawn = await self._draw(size * self.threshold * self._long)
         points: Shares = np.zeros(size, dtype=object)
         for one, content in drawn.items():

@@ -145,20 +145,20 @@ class Rounds:
     def _read(self, number: int, place: str, size: int) -> list[int]:
         """Reads a kept round, perhaps from another party."""
         try:
-            kept = _KeptRound.model_validate_json(self._kept[number])
+            record = _KeptRound.model_validate_json(self._kept[number])
         except ValidationError:
-            kept = _KeptRound(place=place, opened=[])
-        if kept.place == place and len(kept.opened) != size:
+            record = _KeptRound(place=place, opened=[])
+        if record.place == place and len(record.opened) != size:
             raise SessionError(
                 f"what a party kept of round {number + 1} is no answer of its question. Nothing of this round left "
                 "this party. Give the session another name to begin anew."
             )
-        if kept.place != place:
+        if record.place != place:
             raise SessionError(
                 f"round {number + 1} was another question when it was opened: this party runs another version, or on "
                 "another kind of machine. Go on with the version that began, or give the session another name."
             )
-        return kept.opened
+        return record.opened
 
 
 def _digest(content: bytes) -> str:

@@ -35,11 +35,11 @@ def estimate(session: Session) -> str:
         paths = math.prod(task.sizes)
         shared += 2 * paths * classes * counts + 2 * task.max_rows * classes * math.isqrt(paths)
         return f"Each party sends about {_size(shared * to_others)}."
-    # At most so many nodes of a level hold more than their share of all rows, and there is a level
-    # for each attribute on a path.
-    most = most_splits(session)
+    # The number of nodes of a level with more than the stop share of all rows is limited, and a path
+    # has a level for each attribute.
+    max_splits = most_splits(session)
     sizes = sorted(task.sizes, reverse=True)[: rule.deepest]
-    splits = sum(min(math.prod(sizes[:level]), most) for level in range(len(sizes)))
+    splits = sum(min(math.prod(sizes[:level]), max_splits) for level in range(len(sizes)))
     sharing = f"Each party sends about {_size(shared * to_others)} to share its records. " if shared else ""
     node = _size((split + (task.max_rows * classes * children if shared else 0)) * to_others)
     return f"{sharing}Each node that splits takes at most about {node} of each party; at most {splits:,} split."
@@ -56,7 +56,7 @@ def _of_sums(session: Session, plan: Plan) -> str:
 
 
 def _compared(bits: int) -> int:
-    """Returns how many numbers go to each other party for a comparison, with the winner's product."""
+    """Returns the count of numbers to each other party for a comparison and the winner's product."""
     return 2 * bits + 5
 
 

@@ -241,17 +241,17 @@ class Network(Link):
         """Returns the longest list of kept rounds, after a check that all others are its beginnings."""
         own_rounds = self._hello.kept
         longest = max([own_rounds, *others], key=len)
-        for number, kept in zip([self.party, *self.others], [own_rounds, *others], strict=True):
-            if kept != longest[: len(kept)]:
+        for number, rounds in zip([self.party, *self.others], [own_rounds, *others], strict=True):
+            if rounds != longest[: len(rounds)]:
                 raise SessionError(
                     f"{self.name(number)} kept other openings of this session than another party. "
                     "Nothing left any party. Give the session another name to begin anew."
                 )
-            if len(kept) > len(own_rounds) + 1:  # no round begins before all have kept the one before it
+            if len(rounds) > len(own_rounds) + 1:  # no round begins before all have kept the one before it
                 raise SessionError(
-                    f"{self.name(number)} says that {len(kept)} rounds were opened; this party kept {len(own_rounds)}, "
-                    "and can be behind by one at most. Nothing left any party. Restore this party's ledger, or give "
-                    "the session another name to begin anew."
+                    f"{self.name(number)} says that {len(rounds)} rounds were opened; this party kept "
+                    f"{len(own_rounds)}, and can be behind by one at most. Nothing left any party. Restore this "
+                    "party's ledger, or give the session another name to begin anew."
                 )
         return longest
 

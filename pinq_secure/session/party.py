@@ -100,8 +100,7 @@ async def grow(
     records = Records(arithmetic, task, holding)
     if protocol in ("sid3p", "sid3"):
         source = records if protocol == "sid3" else LocalTables(arithmetic, task, holding)
-        tree = await grow_public(arithmetic, task, source, rule, progress)
-        return Outcome(tree, opened=tuple(opened))
+        return Outcome(await grow_public(arithmetic, task, source, rule, progress), opened=tuple(opened))
     await records.share()
     depths = None
     if protocol == "sid3t":

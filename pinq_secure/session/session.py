@@ -140,7 +140,7 @@ class Session(Declared):
             Epsilon.of(self.epsilon)
         if self.reveals != self.opened:
             raise ValueError(f"`reveals` must name exactly what is opened: {json.dumps(list(self.opened))}")
-        _ = self.bits  # refused here, and not in the middle of a run
+        _ = self.bits  # an impossible session is refused here
         return self
 
     def _wrong_parties(self) -> Sequence[tuple[bool, str]]:
@@ -148,12 +148,12 @@ class Session(Declared):
         names, certificates = zip(*((member.name, member.certificate_der) for member in self.parties), strict=True)
         twice = next((name for name in names if names.count(name) > 1), None)
         far = any(member.host not in LOOPBACK for member in self.parties)
-        own = None not in certificates and len(set(certificates)) == len(certificates)
+        are_distinct = None not in certificates and len(set(certificates)) == len(certificates)
         lookups = any(member.lookups for member in self.parties)
         return (
             (twice is not None, f"two parties are called {twice!r}"),
             (far and not any(certificates), "parties on several machines need a `certificate` each"),
-            (any(certificates) and not own, "each party needs a certificate of its own"),
+            (any(certificates) and not are_distinct, "each party needs a certificate of its own"),
             (
                 lookups and self.protocol in PUBLIC,
                 "`lookups` are for the secret trees of sid3t and sid3s; a public tree is looked up at home",
@@ -161,9 +161,9 @@ class Session(Declared):
         )
 
     def _wrong_noise(self) -> Sequence[tuple[bool, str]]:
-        """The same of noise and what goes with it."""
+        """The same for noise and its parameters."""
         noisy, summed, card = self.noise != "none", self.protocol in SUMMED, self.protocol == "scorecard"
-        given = self.epsilon is not None or self.depth is not None or self.colluding is not None
+        has_values = self.epsilon is not None or self.depth is not None or self.colluding is not None
         needed = "`epsilon`" if summed else "`epsilon` and `depth`"
         return (
             (
@@ -172,7 +172,7 @@ class Session(Declared):
             ),
             (self.depth is not None and card, "`depth` is that of a tree; a scorecard has `steps`"),
             (
-                given and not noisy,
+                has_values and not noisy,
                 "`epsilon`, `depth` and `colluding` go with `noise: discrete-laplace`; an exact tree grows until its "
                 "nodes stop, see `stop_share`",
             ),

@@ -494,8 +494,8 @@ FAULTS = (
     Fault(
         "a session believes who tells of more rounds than can have been opened",
         "pinq_secure/session/network.py",
-        "if len(kept) > len(own_rounds) + 1:",
-        "if len(kept) > len(own_rounds) + 9:",
+        "if len(rounds) > len(own_rounds) + 1:",
+        "if len(rounds) > len(own_rounds) + 9:",
         (PARTIES,),
     ),
     Fault(
