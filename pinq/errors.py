@@ -175,7 +175,8 @@ class QueryError(Refusal, ValueError):
     @property
     def problem(self) -> str:
         """The text without the parameter's name and its allowed values."""
-        return str(self.args[0])
+        text = str(self.args[0])
+        return text if self.parameter is None else " ".join(text.split())
 
     def _text(self, names: Mapping[str, str]) -> str:
         if self.parameter is None:

@@ -32,7 +32,7 @@ from pinq.analyst.lessons import called_by_name, lesson_of_arrays, lesson_of_col
 from pinq.analyst.session import Named, Session, Through, Way
 from pinq.errors import InternalError, PinqError, QueryError, unspent
 from pinq.language.derivatives import RowFunction
-from pinq.language.parts import Block, Part, PartSet, closed_parts
+from pinq.language.parts import Block, Part, PartSet, closed_parts, no_cohort
 from pinq.language.queries import (
     Act,
     Answer,
@@ -50,7 +50,7 @@ from pinq.language.queries import (
 )
 from pinq.language.scores import ClassCount, EnoughRows, Score, require_score
 from pinq.language.specs import Cross, Shards, Spec, bind, two_ends
-from pinq.public.checks import first_of, is_whole, many, whole_number
+from pinq.public.checks import brief, is_whole, many, whole_number
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Numeric, Schema, Value
@@ -278,8 +278,8 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
         Example: ``h.preview("noisy_sum", "age", epsilon=0.1)``.
         """
         verbs = get_args(Verb)
-        if verb not in verbs:
-            raise QueryError(f"there is no verb {verb!r}; the verbs are {', '.join(verbs)}.")
+        if not isinstance(verb, str) or verb not in verbs:
+            raise QueryError(f"there is no verb {brief(verb)}; the verbs are {', '.join(verbs)}.")
         named = inspect.signature(getattr(self, verb)).bind(*args, **kwargs).arguments
         return self._session.preview(self._request(verb, named.pop("epsilon"), **named))
 
@@ -351,9 +351,8 @@ def joined(specs: Sequence[object]) -> Spec:
         raise QueryError("partition needs at least one spec.")
     if len(flat) == 1:
         if isinstance(flat[0], str):
-            raise QueryError(
-                f"{flat[0]!r} is a name, not a spec; did you mean Values({flat[0]!r}) or Cuts({flat[0]!r}, [...])?"
-            )
+            name = brief(flat[0])
+            raise QueryError(f"{name} is a name, not a spec; did you mean Values({name}) or Cuts({name}, [...])?")
         if isinstance(flat[0], list):
             raise QueryError(
                 "specs are given one by one, partition(Values('a'), Values('b')); a list is for Parts, one "
@@ -361,7 +360,7 @@ def joined(specs: Sequence[object]) -> Spec:
             )
         single = candidate(flat[0])
         if single.as_spec is None:
-            raise QueryError(f"{single!r} is a family of candidates; let exp_mech choose a member first.")
+            raise QueryError(f"{brief(single)} is a family of candidates; let exp_mech choose a member first.")
         return cast(Spec, single)
     return Cross(tuple(factor for spec in flat for factor in getattr(spec, "factors", (spec,))))
 
@@ -412,8 +411,8 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
 
     def cohort(self, name: str) -> PrivateQueryable:
         """The part of the table that is one closed cohort."""
-        if name not in self.cohorts or self._session.cohorts is None:
-            raise QueryError(f"is {name!r}", parameter="cohort", allowed=f"closed: {first_of(self.cohorts, 5) or None}")
+        if not isinstance(name, str) or name not in self.cohorts or self._session.cohorts is None:
+            raise no_cohort(name, self.cohorts)
         return PrivateQueryable(self._session, closed_parts(self._session.cohorts, self.schema)[name])
 
     @property

@@ -462,7 +462,15 @@ def mcp(
         ),
     ],
     http: Annotated[
-        int | None, option("--http", metavar="PORT", help="Serve HTTP at /mcp, to this machine only, instead of stdio.")
+        int | None,
+        typer.Option(
+            "--http",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            show_default=False,
+            help="Serve HTTP at /mcp, to this machine only, instead of stdio.",
+        ),
     ] = None,
     level: Level = 0.95,
     verify: Verify = None,

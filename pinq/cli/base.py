@@ -27,6 +27,16 @@ P = ParamSpec("P")
 # What the command line calls Python's parameters.
 PARAMETERS = {
     "analyst": "ANALYST",
+    "bins": "--bins",
+    "columns": "COLUMN",
+    "dialect": "the dialect",
+    "k": "--most",
+    "margins": "--margins",
+    "per_call": "--per-call",
+    "per_session": "--per-session",
+    "query": "the statement",
+    "share": "--share",
+    "shares": "--share",
     "because": "--because",
     "candidates": "--candidate",
     "cohort": "COHORT",
@@ -48,24 +58,6 @@ PARAMETERS = {
     "url": "the URL",
     "verify": "--verify",
     "work_per_minute": "--work-per-minute",
-}
-
-# What is not installed, by the extra that brings it.
-NEEDS = {
-    "provider": "This needs the provider's side",
-    "server": "This needs the server",
-    "secure": "Computing among several parties needs gmpy2",
-    "postgresql": "A ledger in PostgreSQL needs its driver",
-    "spark": "A Spark table needs Spark",
-    "arrow": "This needs pyarrow",
-    "plot": "Drawing needs matplotlib",
-    "workbench": "The workbench needs NiceGUI",
-    "sklearn": "This needs scikit-learn",
-    "sql": "SQL needs sqlglot",
-    "agents": "An MCP server needs mcp",
-    "excel": "Reading a workbook needs python-calamine",
-    "oidc": "Signing in needs joserfc",
-    "heads": "Signing heads needs cryptography",
 }
 
 
@@ -113,7 +105,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except ModuleNotFoundError as error:
-            _fail_unexpectedly(error, _missing(error.name))
+            _fail_unexpectedly(error, _missing(error))
         except Exception as error:
             _fail_unexpectedly(error)
 
@@ -147,10 +139,13 @@ def _fail_unexpectedly(error: Exception, advice: str = "") -> NoReturn:
     )
 
 
-def _missing(module: str | None) -> str:
+def _missing(error: ModuleNotFoundError) -> str:
     """Says what to install for a module; empty for one that no extra brings."""
-    extra = extra_of(module)
-    return "" if extra is None else f"{NEEDS[extra]}: {install_line(extra)}"
+    extra = extra_of(error.name)
+    if extra is None:
+        return ""
+    line = install_line(extra)
+    return str(error) if line in str(error) else f"This needs {error.name}: {line}"
 
 
 def console(file: TextIO | None = None) -> Console:

@@ -119,6 +119,7 @@ def dialect_of(**stated: str | float | None) -> Dialect | None:
     from pydantic import ValidationError
 
     from pinq.policy.dialect import Dialect
+    from pinq.public.columns import said_of
 
     given = {name: _key(name, value) for name, value in stated.items() if value is not None}
     try:
@@ -126,7 +127,7 @@ def dialect_of(**stated: str | float | None) -> Dialect | None:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         option = "".join(f"--{name}: ".replace("_", "-") for name in problem["loc"][:1])
-        raise typer.BadParameter(f"{option}{problem['msg'].removeprefix('Value error, ')}") from None
+        raise typer.BadParameter(f"{option}{said_of(problem)}") from None
 
 
 def _key(name: str, value: str | float) -> str | float | tuple[str, ...] | None:

@@ -450,7 +450,7 @@ def _attach_joined(connection: duckdb.DuckDBPyConnection, policy: Policy, joined
 def wanted_files(policy: Policy, files: Sequence[Path]) -> Sequence[Path]:
     """The files of the source; ``PolicyError`` where one that the policy names is not there."""
     if (missing := missing_path(policy)) is not None:
-        raise PolicyError(f"There is no source {missing}.")
+        raise PolicyError(f"There is no {'table in the folder' if missing.is_dir() else 'source'} {missing}.")
     return files
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from pinq.errors import QueryError
 from pinq.language.specs import MAX_AXES, MAX_PARTS, Axis, Calendar, Partition, Values, bind
-from pinq.public.checks import first_of
+from pinq.public.checks import brief, first_of
 from pinq.public.schema import Cohorts, Numeric, Schema
 
 
@@ -273,6 +273,12 @@ def _overlap(part: Part) -> None:
         f"the parts are not disjoint at {part}: a row could be in two of them. Parts must come from one partition "
         "of each part that is split."
     )
+
+
+def no_cohort(name: object, closed: Sequence[str]) -> QueryError:
+    """The error for what is no closed cohort."""
+    known = f"the closed ones are {first_of(closed, 5)}" if closed else "the policy closes none"
+    return QueryError(f"is {brief(name)}, which is no closed cohort; {known}", parameter="cohort")
 
 
 def closed_parts(cohorts: Cohorts, schema: Schema) -> dict[str, Part]:

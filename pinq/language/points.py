@@ -20,7 +20,7 @@ import numpy as np
 
 from pinq.errors import QueryError
 from pinq.language.specs import Axis, OfSpecs, Partition, Spec, Splitting, bind, joint_cells, joint_slots
-from pinq.public.checks import TupleOf, require_kind
+from pinq.public.checks import TupleOf, brief, require_kind
 from pinq.public.schema import Schema
 
 POINTS = 256  # to one logit, or to one grid cell of a numeric target
@@ -79,7 +79,7 @@ class Points(OfSpecs):
             partition = bind(spec, schema)
             if len(table) != partition.size:
                 parts = f"{partition.size:,} parts"
-                raise QueryError(f"{spec!r} has {parts}, and its table of points {len(table):,} numbers.")
+                raise QueryError(f"{brief(spec)} has {parts}, and its table of points {len(table):,} numbers.")
             yield partition, table
 
 

@@ -34,7 +34,7 @@ from pinq.language.parts import Block, Part, PartSet
 from pinq.language.products import VECTORS, AnyVector
 from pinq.language.scores import MAX_DEPTH, AnyScore, ClassCount, EnoughRows, Score
 from pinq.language.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind, scale, two_ends
-from pinq.public.checks import Shown, TupleOf, require_bounded
+from pinq.public.checks import Shown, TupleOf, brief, require_bounded
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import MAX_EPSILON, NANO, Epsilon
 from pinq.public.schema import Schema
@@ -680,7 +680,7 @@ def candidate(item: object) -> Candidate:
         return item[0] if len(item) == 1 else Cross(item)
     if type(item) not in get_args(Candidate):
         names = ", ".join(kind.__name__ for kind in get_args(Candidate))
-        raise QueryError(f"{item!r} is not a candidate; use {names} or a tuple of specs.")
+        raise QueryError(f"{brief(item)} is not a candidate; use {names} or a tuple of specs.")
     return cast(Candidate, item)
 
 

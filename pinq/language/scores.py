@@ -35,7 +35,7 @@ import numpy as np
 from pinq.errors import QueryError
 from pinq.language.derivatives import Derivatives, Logistic, Residuals, RowVectors, Softmax
 from pinq.language.specs import Axis, Cuts, Expression, OfSpecs, Spec, Splitting, Values, bind, two_ends
-from pinq.public.checks import TupleOf, are_whole, is_number, is_whole, require_kind
+from pinq.public.checks import TupleOf, are_whole, brief, is_number, is_whole, require_kind
 from pinq.public.columns import CutPoint
 from pinq.public.schema import Schema
 
@@ -730,7 +730,7 @@ class Misfit(OfSpecs, Score):
         """Raises ``QueryError`` unless each table has a number for each part of its spec."""
         for spec, table in zip(self.specs, self.expected, strict=True):
             if (parts := bind(spec, schema).size) != len(table):
-                raise QueryError(f"{spec!r} has {parts:,} parts, and Misfit expects rows in {len(table):,}.")
+                raise QueryError(f"{brief(spec)} has {parts:,} parts, and Misfit expects rows in {len(table):,}.")
 
     def of_candidate(self, candidate: Expression) -> Misfit:
         """The score of one of its specs alone. ``QueryError`` for any other candidate."""

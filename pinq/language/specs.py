@@ -32,7 +32,7 @@ import numpy as np
 from pydantic import ConfigDict
 
 from pinq.errors import QueryError
-from pinq.public.checks import Shown, TupleOf, closest, is_number, is_whole, require_kind, text_of, whole_number
+from pinq.public.checks import Shown, TupleOf, brief, closest, is_number, is_whole, require_kind, text_of, whole_number
 from pinq.public.columns import CutPoint, Value, number_of_text
 from pinq.public.dates import PERIODS, WEEKDAYS, Period, moment_text
 from pinq.public.schema import Numeric, Schema
@@ -79,7 +79,7 @@ class Expression(Shown, ABC):
         try:
             hash(self)
         except TypeError:
-            raise QueryError(f"{self!r} holds something that is not a plain value.") from None
+            raise QueryError(f"{brief(self)} holds something that is not a plain value.") from None
         return repr(self)
 
 
@@ -207,8 +207,8 @@ class Axis:
         if numbered and type(plain) is int and 0 <= plain < self.size:
             return plain
         names = ", ".join(repr(name) for name in self.labels[:12]) + (", ..." if self.size > 12 else "")
-        meant = closest(str(plain), self.labels)
-        raise QueryError(f"there is no part {plain!r}{meant}; the parts are {names}.")
+        meant = closest(plain, self.labels) if isinstance(plain, str) else ""
+        raise QueryError(f"there is no part {brief(plain)}{meant}; the parts are {names}.")
 
 
 def joint_slots(axes: Iterable[Axis]) -> int:
@@ -291,7 +291,7 @@ class Partition:
         labels = label if len(self.axes) > 1 and isinstance(label, tuple) else (label,)
         if len(labels) != len(self.axes):
             raise QueryError(
-                f"{label!r} is not the label of a part; one label for each of {len(self.axes)} specs is needed."
+                f"{brief(label)} is not the label of a part; one label for each of {len(self.axes)} specs is needed."
             )
         positions = [axis.find(part_label) for axis, part_label in zip(self.axes, labels, strict=True)]
         return int(np.ravel_multi_index(positions, self.shape))
@@ -613,7 +613,7 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
         QueryError: An unknown column or value, a cut out of bounds, overlapping groups, many parts.
     """
     kinds = "Values, Cuts, Groups, Shards or a tuple of them"
-    require_kind([spec], Splitting, lambda: f"{spec!r} is not a partition spec; use {kinds}.")
+    require_kind([spec], Splitting, lambda: f"{brief(spec)} is not a partition spec; use {kinds}.")
     return schema.kept.recalled(spec.identity, partial(_bind, spec, schema), lambda partition: partition.nbytes)
 
 
@@ -621,7 +621,8 @@ def _bind(spec: Splitting, schema: Schema) -> Partition:
     bound = [factor.axis(schema) for factor in spec.factors]
     columns = [axis.column for axis, _ in bound if axis.column is not None]
     if len(set(columns)) != len(columns):
-        raise QueryError(f"a column stands twice in {spec!r}.")
+        twice = next(name for place, name in enumerate(columns) if name in columns[:place])
+        raise QueryError(f"the column {twice!r} stands twice among the specs of one partition; name each column once.")
     identity: list[object] = [key for _, key in bound]
     if len(columns) < len(bound) or schema.privacy_unit != "row":
         # Shards and the bound of a unit's rows depend on the codes of all columns: under another
@@ -630,7 +631,7 @@ def _bind(spec: Splitting, schema: Schema) -> Partition:
     key = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).digest()
     partition = Partition(cast("Spec", spec), tuple(axis for axis, _ in bound), key)
     if partition.size > MAX_PARTS:
-        raise QueryError(f"{spec!r} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible.")
+        raise QueryError(f"{brief(spec)} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible.")
     return partition
 
 

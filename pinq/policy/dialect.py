@@ -146,6 +146,13 @@ def is_text(name: str) -> bool:
     return _suffix(name) in (*_SEPARATORS, *_JSON_LINES) or is_workbook(name) or is_statistical(name)
 
 
+TABLE_FILES = (
+    "Parquet, CSV (.csv, .tsv), JSON lines (.jsonl), a workbook (.xlsx, .ods), or a file of SPSS, SAS or Stata "
+    "(.sav, .sas7bdat, .dta)"
+)
+"""What a file of a table can be, in words."""
+
+
 def is_json_lines(name: str) -> bool:
     """Whether a file of this name has a JSON object in each line."""
     return _suffix(name) in _JSON_LINES

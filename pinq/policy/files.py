@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pinq.errors import PolicyError
-from pinq.policy.dialect import Dialect, is_text
+from pinq.policy.dialect import TABLE_FILES, Dialect, is_text
 from pinq.policy.policy import Policy
 
 FileFacts = tuple[str | int, ...]
@@ -131,9 +131,8 @@ def _files_of(path: Path, policy: Policy) -> Iterator[Path]:
                 continue
             if policy.csv is None and not is_text(file.name) and not file.name.lower().endswith(".parquet"):
                 raise PolicyError(
-                    f"The folder of {policy.dataset!r} holds {file.name}, which is named neither .parquet nor .csv "
-                    "nor .tsv nor as a workbook. "
-                    "Keep other files elsewhere, or name the table's files by a pattern."
+                    f"The folder of {policy.dataset!r} holds {file.name}, which is no table of a kind that is read: "
+                    f"{TABLE_FILES}. Keep other files elsewhere, or name the table's files by a pattern."
                 )
             yield Path(os.path.realpath(file))
     else:

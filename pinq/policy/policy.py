@@ -343,9 +343,7 @@ class Policy(Public):
             )
         if table not in self.tables:
             known = f"its tables are {', '.join(self.tables)}" if self.tables else "it is one table, without a name"
-            raise QueryError(
-                f"is {table!r}; {self.dataset!r} has no such table", parameter="table", allowed=f"a name: {known}"
-            )
+            raise QueryError(f"is {table!r}; {self.dataset!r} has no such table: {known}", parameter="table")
         return self.tables[table].model_copy(update={"tables": self.tables})
 
     @property
@@ -472,7 +470,7 @@ def _require_tables(policy: Mapping[Any, Any], tables: Mapping[Any, Any]) -> Non
         if wrong := [key for key in own if key not in _OF_TABLES]:
             raise ValueError(f"{first_of(wrong, 3)}: no key of a table ({name!r}), but of the policy")
     if wrong := [key for key in policy if key in _OF_TABLES - {"privacy_unit"}]:
-        raise ValueError(f"{first_of(wrong, 3)}: a key of each table, where there are `tables`")
+        raise ValueError(f"{first_of(wrong, 3)}: a key of each table, so it cannot stand beside `tables`")
     if policy.get("ledger") is None:
         raise ValueError("name a `ledger`: several tables have one, and it lies beside none of them")
     if any(

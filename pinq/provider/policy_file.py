@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import yaml
@@ -16,6 +15,7 @@ from pinq.language.parts import closed_parts
 from pinq.policy.plain_yaml import read_yaml
 from pinq.policy.policy import Policy, SelectedRows
 from pinq.public.checks import first_of
+from pinq.public.columns import said_of
 
 
 def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
@@ -66,14 +66,33 @@ def read_policy_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise PolicyError(f"There is no policy file {file}. `pinq init DATA > {file}` proposes one.") from None
+        raise PolicyError(_absent(file)) from None
     except UnicodeDecodeError:
         raise PolicyError(
             f"The policy file {file} cannot be read: it is no text in UTF-8. If it is a table, "
             f"`pinq init {file} > policy.yaml` proposes a policy."
         ) from None
+    except IsADirectoryError:
+        raise PolicyError(f"{file} is a folder; name a policy in it{_policies_in(file)}.") from None
     except OSError as error:
-        raise PolicyError(f"The policy file {file} cannot be read: {error}.") from None
+        raise PolicyError(f"The policy file {file} cannot be read: {error.strerror}.") from None
+
+
+def _absent(file: Path) -> str:
+    """Says that there is no such file, and what may be meant."""
+    whole, _, table = str(file).rpartition("#")
+    if str(file).startswith(("https:/", "http:/")):
+        return "A policy is a file on this machine; the address of a server is for pinq.connect and for questions."
+    if Path(whole).is_file():
+        return f"There is no policy file {file}. Name {whole}; here its table {table!r} cannot stand behind it."
+    beside = _policies_in(file.parent)
+    return f"There is no policy file {file}. `pinq init DATA > {file}` proposes one{beside and f'; there are{beside}'}."
+
+
+def _policies_in(folder: Path) -> str:
+    """Names the first policies of a folder, after a colon; nothing where there are none."""
+    names = sorted(file.name for ending in ("yaml", "yml") for file in folder.glob(f"*.{ending}"))
+    return f": {first_of(names, 5)}" if names else ""
 
 
 def parse_policy(text: str, file: Path) -> Policy:
@@ -85,7 +104,7 @@ def parse_policy(text: str, file: Path) -> Policy:
     try:
         content = read_yaml(text)
     except yaml.YAMLError as error:
-        raise PolicyError(f"The policy file {file} is not valid YAML: {error}.") from None
+        raise PolicyError(f"The policy file {file} is not valid YAML: {_marked(error)}.") from None
     if not isinstance(content, dict):
         raise PolicyError(
             f"The policy file {file} must be a mapping with keys like `dataset`, `source`, `cap`, `columns`."
@@ -98,6 +117,14 @@ def parse_policy(text: str, file: Path) -> Policy:
         raise PolicyError(f"The policy file {file} is not valid:\n{_problems(error)}") from None
     except QueryError as error:
         raise PolicyError(f"The policy file {file} is not valid:\n  {error}") from None
+
+
+def _marked(error: yaml.YAMLError) -> str:
+    """Says what is no YAML, and in which line."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return str(error)
+    begun = f" ({error.context}, from line {error.context_mark.line + 1})" if error.context_mark else ""
+    return f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}{begun}"
 
 
 def _problems(error: ValidationError) -> str:
@@ -139,23 +166,6 @@ _EITHER = {
     "privacy_unit": "write `row`, or {column: person_id, max_rows: 3}",
     "source": "write a file, a pattern or a folder, a list of these, or {database: file.duckdb, table: people}",
 }
-_SIMPLE = {
-    "extra_forbidden": "unknown key",
-    "missing": "it is missing",
-    "too_short": "it is empty",
-    "union_tag_not_found": "`type` is missing; it must be categorical, numeric, date or datetime",
-    "invalid_key": "the name must be text; put it in quotes",
-}
-_KINDS = {
-    "int": "a whole number",
-    "bool": "true or false",
-    "decimal": "a number",
-    "finite": "a finite number",
-    "string": "text",
-    "tuple": "a list, such as [a, b]",
-    "dict": "keys with values",
-    "model": "keys with values",
-}
 
 
 def _describe(problem: ErrorDetails, field: str) -> str:
@@ -163,29 +173,6 @@ def _describe(problem: ErrorDetails, field: str) -> str:
 
     It says nothing where another problem says it.
     """
-    kind, given = problem["type"], problem["input"]
-    if field in _EITHER and (problem["loc"][-1] in _BRANCHES or kind == "model_type"):
-        return "" if isinstance(given, dict) else _EITHER[field]
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
-    if kind == "union_tag_invalid":
-        return f"`type` is {given['type']!r}; it must be categorical, numeric, date or datetime"
-    if problem["loc"][-1:] == ("[key]",):
-        return _SIMPLE["invalid_key"]
-    if kind == "too_long":
-        return (
-            f"it has {problem['ctx']['actual_length']:,} entries; at most {problem['ctx']['max_length']:,} are possible"
-        )
-    if kind == "value_error":
-        return str(problem["msg"]).removeprefix("Value error, ")
-    plain = re.sub(r"^Input should be ", "", problem["msg"])
-    return f"{_shown(given)}it must be {_KINDS.get(kind.split('_')[0], plain)}"
-
-
-def _shown(value: object) -> str:
-    """Quotes a wrong value, where it is short."""
-    match value:
-        case dict() | list():
-            return ""
-    text = repr(value)
-    return "" if len(text) > 40 else f"it is {text}; "
+    if field in _EITHER and (problem["loc"][-1] in _BRANCHES or problem["type"] == "model_type"):
+        return "" if isinstance(problem["input"], dict) else _EITHER[field]
+    return said_of(problem)

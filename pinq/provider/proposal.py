@@ -26,7 +26,7 @@ from pinq.engine.formats import FormatDoubt, HeaderFault, as_options, date_forms
 from pinq.engine.looks import SHOWN, looks_like, missing_codes, missing_words, some_texts
 from pinq.engine.sources import is_sqlite, quoted, require_columns
 from pinq.errors import InternalError, PolicyError, printable
-from pinq.policy.dialect import Dialect, has_own_names, is_text
+from pinq.policy.dialect import TABLE_FILES, Dialect, has_own_names, is_text
 from pinq.policy.files import source_dialect, source_path
 from pinq.policy.plain_yaml import plain_number, read_yaml, write_yaml
 from pinq.policy.policy import Policy
@@ -859,7 +859,7 @@ def _require_kind(path: str) -> None:
     for kinds, code in _CONVERTED.items():
         if suffixes in kinds:
             advice = f'Write its table as Parquet: python -c "{code.format(path, made)}"'
-    raise PolicyError(f"{path} is neither Parquet nor named as CSV (.csv, .tsv) or a workbook (.xlsx, .ods). {advice}")
+    raise PolicyError(f"{path} is no table of a kind that is read: {TABLE_FILES}. {advice}")
 
 
 def _table_of(table: str, uri_env: str) -> tuple[dict[str, dict[str, str]], str]:
@@ -875,6 +875,11 @@ def _source_of(
     data: str, folder: str | os.PathLike[str] | None, csv: Dialect | None
 ) -> tuple[str | dict[str, str], str]:
     """The policy's ``source`` and a name for the dataset."""
+    if "://" in data:
+        raise PolicyError(
+            "A table is read from a file of this machine: download it first. For a database server name the table, "
+            "and with `uri_env` the environment variable that holds its URI."
+        )
     path, *inside = data.split("::")
     if len(inside) > 2 or not path or not all(inside):
         raise PolicyError(f"{data!r} is no source; write data.parquet, data.csv, or file.duckdb::table.")

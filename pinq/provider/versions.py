@@ -29,15 +29,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pinq.engine import ArrayEngine, SparkEngine, open_engine
-from pinq.errors import PolicyError, QueryError
-from pinq.language.parts import Part, closed_parts
+from pinq.errors import PolicyError
+from pinq.language.parts import Part, closed_parts, no_cohort
 from pinq.ledger.events import Begun, Signature, here
 from pinq.ledger.ledger import Ledger
 from pinq.policy.files import FileFacts, source_facts
 from pinq.policy.policy import Policy
 from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.public.checks import first_of
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ def correct(policy: str | os.PathLike[str] | Policy, cohort: str, by: Signature)
         with closing(engine):
             known = {rows.cohort: (rows, own) for _, rows, own in cohorts_of(loaded, engine)}
         if cohort not in known:
-            raise QueryError(f"is {cohort!r}", parameter="cohort", allowed=f"a closed cohort: {first_of([*known], 5)}")
+            raise no_cohort(cohort, [*known])
         rows, own = known[cohort]
         before = ledger.log.run(lambda log: log.state.rows.get(rows.place))
         if before is None or before.contents == own:

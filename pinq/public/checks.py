@@ -63,14 +63,14 @@ def is_number(value: object, low: float, high: float) -> TypeGuard[float]:
 def whole_number(parameter: str, value: object, low: int, high: int) -> int:
     """A parameter that must be a whole number in a range, else ``QueryError``."""
     if not is_whole(value, low, high):
-        raise QueryError(f"is {value!r}", parameter=parameter, allowed=f"a whole number from {low} to {high:,}")
+        raise QueryError(f"is {brief(value)}", parameter=parameter, allowed=f"a whole number from {low} to {high:,}")
     return int(value)
 
 
 def require_bool(parameter: str, value: object) -> None:
     """Raises ``QueryError`` unless a parameter is True or False."""
     if not isinstance(value, bool):
-        raise QueryError(f"is {value!r}", parameter=parameter, allowed="True or False")
+        raise QueryError(f"is {brief(value)}", parameter=parameter, allowed="True or False")
 
 
 def is_listing(value: object) -> TypeIs[Iterable[object]]:
@@ -87,6 +87,12 @@ def require_kind(values: Iterable[object], kinds: type | tuple[type, ...], probl
     for value in values:
         if not isinstance(value, kinds):
             raise QueryError(problem if isinstance(problem, str) else problem())
+
+
+def brief(value: object, limit: int = 60) -> str:
+    """A caller's value in an error, on one line and not long; a class or function by its name."""
+    text = " ".join(str(getattr(value, "__qualname__", None) or repr(value)).split())
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 _HALF = re.compile("[\ud800-\udfff]")

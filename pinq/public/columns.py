@@ -42,10 +42,10 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from pinq.errors import QueryError
-from pinq.public.checks import Shown, closest, is_number, many, require_text, text_of, text_of_any
+from pinq.public.checks import Shown, brief, closest, is_number, many, require_text, text_of, text_of_any
 
 # Bounds and steps lie within 1e-100 and 1e100 in size, so that a noisy answer is a double whatever
 # the noise: noise is at most 2^64 units, and a scale at most 1e35 of them.
@@ -89,16 +89,51 @@ def of_form(pattern: str, words: str) -> AfterValidator:
     return AfterValidator(matching)
 
 
+_SIMPLE = {
+    "extra_forbidden": "unknown key",
+    "missing": "it is missing",
+    "union_tag_not_found": "`type` is missing; it must be categorical, numeric, date or datetime",
+    "invalid_key": "the name must be text; put it in quotes",
+}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "decimal": "a number",
+    "finite": "a finite number",
+    "string": "text",
+    "path": "a path",
+    "tuple": "a list, such as [a, b]",
+    "dict": "keys with values",
+    "model": "keys with values",
+}
+
+
+def said_of(problem: ErrorDetails) -> str:
+    """Says the fault of a field, without the words of the model behind it."""
+    kind, given, facts = problem["type"], problem["input"], problem.get("ctx", {})
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if kind == "union_tag_invalid":
+        return f"`type` is {given['type']!r}; it must be categorical, numeric, date or datetime"
+    if problem["loc"][-1:] == ("[key]",):
+        return _SIMPLE["invalid_key"]
+    if kind == "too_short":
+        few = f"it has {facts['actual_length']} entries; at least {facts['min_length']} are needed"
+        return few if facts["actual_length"] else "it is empty"
+    if kind == "too_long":
+        return f"it has {facts['actual_length']:,} entries; at most {facts['max_length']:,} are possible"
+    if kind == "value_error":
+        return str(problem["msg"]).removeprefix("Value error, ")
+    plain = problem["msg"].removeprefix("Input should be ")
+    named = "" if isinstance(given, (dict, list)) or len(repr(given)) > 40 else f"it is {brief(given)}; "
+    return f"{named}it must be {_KINDS.get(kind.split('_')[0], plain)}"
+
+
 def problems(error: ValidationError) -> str:
     """Names each wrong field and its fault, a line each."""
-    lines = []
-    for problem in error.errors(include_url=False):
-        field = ".".join(str(part) for part in problem["loc"])
-        unknown = problem["type"] == "extra_forbidden"
-        text = "unknown key" if unknown else problem["msg"].removeprefix("Value error, ")
-        text = text.replace("Tuple should", "it should").replace(" after validation", "")
-        lines.append(f"  {field}: {text}" if field else f"  {text}")
-    return "\n".join(dict.fromkeys(lines))
+    fields = ((".".join(map(str, problem["loc"])), said_of(problem)) for problem in error.errors(include_url=False))
+    return "\n".join(dict.fromkeys(f"  {field}: {text}" if field else f"  {text}" for field, text in fields))
 
 
 class Declared(Shown, BaseModel):
@@ -405,7 +440,7 @@ class Categorical(_Column):
         if code is None:
             labels = ", ".join(repr(v) for v in self.labels[:12]) + (", ..." if self.codes > 12 else "")
             raise QueryError(
-                f"`{name}` has no value {value!r}{closest(str(value), [text_of(v) for v in self.values])}; "
+                f"`{name}` has no value {brief(value)}{closest(str(value), [text_of(v) for v in self.values])}; "
                 f"it has {labels}."
             )
         return code

@@ -24,6 +24,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from pinq.errors import QueryError
+from pinq.public.checks import brief
 from pinq.public.columns import CutPoint, FiniteDecimal, Numeric, Value
 
 MINUTE = 60 * 10**6
@@ -91,7 +92,7 @@ def _counted_in(unit: int, form: str) -> BeforeValidator:
             return value
         microseconds = microseconds_of(value)
         if microseconds is None or microseconds % unit:
-            raise ValueError(f"{value!r} is not written as {form}")
+            raise ValueError(f"{brief(value)} is not written as {form}")
         return Decimal(microseconds // unit)
 
     return BeforeValidator(read)

@@ -17,6 +17,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 from pinq.errors import QueryError
+from pinq.public.checks import brief
 
 NANO = 10**9
 MAX_EPSILON = 10**6
@@ -69,9 +70,8 @@ class Epsilon:
         # A third of 1 is 333,333,334 nano-epsilons.
         up = math.ceil(nano)
         if not 0 < up <= MAX_EPSILON * NANO:
-            text = repr(loss)
             raise QueryError(
-                f"is {text if len(text) <= 40 else text[:37] + '...'}",
+                f"is {brief(loss, 40)}",
                 parameter=name,
                 allowed=f"a finite number greater than 0 and at most {MAX_EPSILON}",
             )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from pinq.errors import QueryError
-from pinq.public.checks import T, closest, require_text
+from pinq.public.checks import T, brief, closest, require_text
 from pinq.public.columns import Categorical, Declared, Numeric, Value
 from pinq.public.dates import Date, DateTime
 
@@ -197,7 +197,7 @@ class Schema(Public):
         column = self.columns.get(name) if isinstance(name, str) else None
         if column is None:
             raise QueryError(
-                f"there is no column {name!r}{closest(str(name), self.columns)}; the columns are "
+                f"there is no column {brief(name)}{closest(brief(name), self.columns)}; the columns are "
                 f"{', '.join(self.columns)}."
             )
         return column

@@ -35,22 +35,26 @@ NO_OPTIONS = {
     "period",
     "positive",
     "ranges",
-    "share",
     "size",
     "sizes",
     "start",
     "threshold",
+    "consistent",
+    "statistics",
+    "value",
 }
 READERS = {"exactly", "of"}  # of losses: they take the parameter's name as ``name``
 
 
 def test_the_command_line_knows_every_parameter_that_an_error_may_name() -> None:
-    """A new parameter needs its option, or the remark that no command passes it."""
+    """A new parameter, of a table or an agent too, needs its option, or the remark that no command passes it."""
     assert set(PARAMETERS) | NO_OPTIONS == set(_named_parameters())
 
 
 def _named_parameters() -> Iterator[str]:
-    for file in Path(pinq.__file__).parent.rglob("*.py"):
+    home = Path(pinq.__file__).parent
+    passed = [home.parent / "miners" / room for room in ("tables", "fronts")]  # commands pass their arguments on
+    for file in (file for room in (home, *passed) for file in room.rglob("*.py")):
         for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call):
                 yield from _constants(call, file)

@@ -222,7 +222,7 @@ def test_other_files_are_named_with_what_to_do(suffix: str, tmp_path: Path) -> N
     else:
         file.write_text(table.to_json(orient="records"))
     said = run("init", file).stderr
-    assert f"{file} is neither Parquet nor named as CSV (.csv, .tsv) or a workbook" in said
+    assert f"{file} is no table of a kind that is read: Parquet, CSV (.csv, .tsv), JSON lines" in said
     codes = re.findall(r'python -c "(.*)"', said)
     assert bool(codes) == (suffix in (".json", ".feather"))
     for code in codes:

@@ -449,10 +449,13 @@ def test_trying_a_secret_tree(parties: Consortium) -> None:
         ({"epsilon": 1e-6, "depth": 2}, "Ask for more epsilon, or for less depth"),
         ({"rows": 5}, "the table of party party0 has more rows than `rows` says, 5"),
         ({"rows": 0}, "`rows` is 0; it must be a whole number from 1"),
-        ({"stop_share": "few"}, "stop_share: Input should be a valid decimal"),
-        ({"attributes": "ward"}, "attributes: Input should be a valid tuple"),
-        ({"alpha": 0}, "alpha: Input should be greater than or equal to 1"),
-        ({"protocol": "id3"}, "protocol: Input should be 'sid3', 'sid3s', 'sid3t', 'sid3p', 'topdown' or 'scorecard'"),
+        ({"stop_share": "few"}, "stop_share: it is 'few'; it must be a number"),
+        ({"attributes": "ward"}, "attributes: it is 'ward'; it must be a list"),
+        ({"alpha": 0}, "alpha: it is 0; it must be greater than or equal to 1"),
+        (
+            {"protocol": "id3"},
+            "protocol: it is 'id3'; it must be 'sid3', 'sid3s', 'sid3t', 'sid3p', 'topdown' or 'scorecard'",
+        ),
         ({"protocol": "scorecard", "epsilon": 1, "depth": 2}, "learns no tree; use FederatedScorecard"),
     ],
 )

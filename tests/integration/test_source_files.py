@@ -232,7 +232,7 @@ def test_what_is_no_table_in_a_folder_is_named(place: Path) -> None:
         (place / name).touch()
     assert source_files(policy(place, ".")) == [place / "1.parquet"]
     (place / "notes.txt").touch()
-    with pytest.raises(PolicyError, match=r"holds notes\.txt, which is named neither"):
+    with pytest.raises(PolicyError, match=r"holds notes\.txt, which is no table of a kind that is read"):
         codes(policy(place, "."))
     (place / "notes.txt").rename(place / "notes.csv")
     with pytest.raises(PolicyError, match=r"two kinds, such as notes\.csv and 1\.parquet"):

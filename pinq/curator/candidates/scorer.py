@@ -47,6 +47,7 @@ from pinq.language.specs import (
     Values,
     bind,
 )
+from pinq.public.checks import brief
 from pinq.public.schema import Schema
 
 DENSE_COLUMN = 2048  # cells of a part, of two classes at least; of more, nearly all are empty on deep levels
@@ -262,7 +263,7 @@ class Scorer(ABC, Generic[C]):
         self.score = frame.score.of_candidate(candidate)
         candidate.check(frame.schema)
         for target in candidate.columns() & frame.score.targets():
-            raise QueryError(f"{candidate!r} splits by the target `{target}` itself.")
+            raise QueryError(f"{brief(candidate)} splits by the target `{target}` itself.")
         self.spec_bytes = 128 + 12 * len(candidate.identity)
 
     def cells(self, parts: int) -> int:

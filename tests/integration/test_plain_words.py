@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mistake is answered in our words: never in those of a library behind, in a line that can be read."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pinq
+from pinq import Categorical, Cross, Cuts, Date, DateTime, Numeric, PrivacyUnit, Schema, Values
+from pinq.analyst.queryable import PrivateQueryable
+from pinq.cli import base
+from pinq.errors import PinqError, PolicyError, QueryError
+from pinq.policy.dialect import Dialect
+from pinq.policy.policy import Policy
+from pinq.public.plugins import EXTRAS, install_line
+from tests.support.processes.commands import failed, run
+
+FOREIGN = re.compile(
+    r"Input should|Value error|pydantic|valid (dictionary|tuple|string|integer)|Field required|<unicode string>|Errno|"
+    r"<class|<function|object at 0x|unable to"
+)
+WRONG: tuple[Any, ...] = (
+    None,
+    "x",
+    "",
+    0,
+    -1,
+    1.5,
+    math.nan,
+    math.inf,
+    True,
+    [],
+    ["a", "a"],
+    {},
+    {"a": 1},
+    object,
+    b"",
+)
+VALID: dict[type, dict[str, Any]] = {
+    Numeric: {"lower": 0, "upper": 9},
+    Categorical: {"values": ("a", "b")},
+    Date: {"lower": "2024-01-01", "upper": "2024-12-31"},
+    DateTime: {"lower": "2024-01-01 00:00", "upper": "2024-12-31 00:00"},
+    PrivacyUnit: {"column": "person", "max_rows": 2},
+    Schema: {"columns": {"a": Numeric(lower=0, upper=1)}, "max_rows": 3},
+    Policy: {"dataset": "d", "cap": 1, "columns": {"a": Numeric(lower=0, upper=1)}, "max_rows": 3},
+}
+
+
+def _said(wrong: Callable[[], object]) -> str:
+    """The error of a mistake; empty where it is none."""
+    try:
+        wrong()
+    except PinqError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("kind", VALID, ids=lambda kind: kind.__name__)
+def test_no_declaration_is_refused_in_the_words_of_its_model(kind: Any) -> None:
+    """Each field with each kind of wrong value, without it, and with a key that there is not."""
+    valid = VALID[kind]
+    changes = [valid | {name: value} for name in kind.model_fields for value in WRONG]
+    changes += [{name: value for name, value in valid.items() if name != left} for left in valid]
+    for change in [*changes, valid | {"sorce": 1}]:
+        said = _said(lambda change=change: kind(**change))
+        assert not FOREIGN.search(said), said
+    assert _said(lambda: kind(**valid)) == ""
+
+
+@pytest.mark.parametrize("field", Dialect.model_fields)
+def test_no_policy_is_refused_in_the_words_of_its_model(tmp_path: Path, field: str) -> None:
+    for value in ("{}", "[]", "-1", "1.5", "x y", "[[1]]", "~"):
+        text = f"dataset: d\nsource: d.csv\ncap: 1\nmax_rows: 3\ncolumns: {{a: {{type: numeric, lower: 0, upper: 1}}}}\ncsv: {{{field}: {value}}}\n"
+        (tmp_path / "p.yaml").write_text(text, encoding="utf-8")
+        said = _said(lambda: pinq.load_policy(tmp_path / "p.yaml"))
+        assert not FOREIGN.search(said), said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "a: 'x\nb: 3",
+            "line 2, column 5: found unexpected end of stream (while scanning a quoted scalar, from line 1).",
+        ),
+        ("a: x\n  b: 3", "line 2, column 4: mapping values are not allowed here."),
+        ("a: 1\na: 2", "line 2, column 1: the key 'a' stands twice."),
+        ("a:\tb\n", "line 1, column 3: found character"),
+        ("a: *b\n", "line 1, column 4: found undefined alias"),
+        ("a: 1\n---\nb: 1\n", "line 2, column 1: but found another document"),
+    ],
+)
+def test_a_fault_of_yaml_has_its_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "p.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(PolicyError, match=re.escape(f"is not valid YAML: {said}")) as raised:
+        pinq.load_policy(tmp_path / "p.yaml")
+    assert not FOREIGN.search(str(raised.value))
+
+
+def test_what_is_no_policy_is_told_what_may_be_meant(tmp_path: Path) -> None:
+    """A folder, an address, a table behind the file, a name that is nearly right; arguments in the wrong order too."""
+    (tmp_path / "clinic.yaml").write_text("", encoding="utf-8")
+    for given, said in (
+        (tmp_path, f"{tmp_path} is a folder; name a policy in it: clinic.yaml."),
+        ("https://h:8443/clinic", "the address of a server is for pinq.connect"),
+        (tmp_path / "clinic.yaml#visits", f"Name {tmp_path / 'clinic.yaml'}; here its table 'visits'"),
+        (tmp_path / "klinik.yaml", "proposes one; there are: clinic.yaml."),
+        (tmp_path / "none" / "x.yaml", "x.yaml` proposes one."),
+    ):
+        failed(run("check", given), said)
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_each_module_that_is_missing_is_told_its_line(extra: str) -> None:
+    """The command has no list of its own that could lack one."""
+    for package in EXTRAS[extra]:
+        said = base._missing(ModuleNotFoundError(f"No module named {package!r}", name=package))
+        assert said.startswith(f"This needs {package}: pip install ")
+    own = f"reading needs it: {install_line(extra)}"
+    assert base._missing(ModuleNotFoundError(own, name=EXTRAS[extra][0])) in (own, said)
+    assert base._missing(ModuleNotFoundError("no", name="unknown")) == ""
+
+
+COLUMNS = {name: Numeric(lower=0, upper=100) for name in ("x", "y")} | {"z": Categorical(values=("a", "b"))}
+
+
+@pytest.fixture
+def handle() -> PrivateQueryable:
+    """A handle on invented rows."""
+    return pinq.simulate(Schema(columns=COLUMNS, max_rows=100), rows=50, epsilon=10)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Values,
+        len,
+        lambda row: row,
+        pd.Series([0.1, 0.2]),
+        np.arange(5000),
+        pd.DataFrame({"x": range(300)}),
+        "x" * 5000,
+        {"x": [1] * 3000},
+        Cross((Cuts("x", np.linspace(1, 99, 1500)), Cuts("y", np.linspace(1, 99, 1500)))),
+        Cross((Values("z"), Values("z"))),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_what_does_not_fit_is_named_in_one_short_line(handle: PrivateQueryable, given: Any) -> None:
+    """In any place, whatever it is: a function, a table, a spec of thousands of cuts."""
+    for wrong in (
+        lambda: handle.partition(given).noisy_count(epsilon=0.1),
+        lambda: handle.exp_mech([given], score=pinq.Gini("z"), epsilon=0.1),
+        lambda: handle.noisy_avg(given, epsilon=0.1),
+        lambda: handle.noisy_count(epsilon=given),
+        lambda: handle.partition(Values("z"))[given],
+        lambda: handle.preview(given, epsilon=0.1),
+        lambda: handle.history(start=given),
+        lambda: handle.cohort(given),
+        lambda: pinq.simulate(handle.schema, rows=given, epsilon=1),
+    ):
+        with pytest.raises(QueryError) as raised:
+            wrong()
+        said = str(raised.value)
+        assert len(said) < 420, said
+        assert "\n" not in said
+        assert not FOREIGN.search(said), said
+    assert handle.budget.spent == 0
