@@ -207,8 +207,9 @@ class Axis:
         if numbered and type(plain) is int and 0 <= plain < self.size:
             return plain
         names = ", ".join(repr(name) for name in self.labels[:12]) + (", ..." if self.size > 12 else "")
-        meant = closest(plain, self.labels) if isinstance(plain, str) else ""
-        raise QueryError(f"there is no part {brief(plain)}{meant}; the parts are {names}.")
+        raise QueryError(
+            f"there is no part {brief(plain)}{closest(str(plain)[:60], self.labels)}; the parts are {names}."
+        )
 
 
 def joint_slots(axes: Iterable[Axis]) -> int:
