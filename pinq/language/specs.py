@@ -207,9 +207,8 @@ class Axis:
         if numbered and type(plain) is int and 0 <= plain < self.size:
             return plain
         names = ", ".join(repr(name) for name in self.labels[:12]) + (", ..." if self.size > 12 else "")
-        raise QueryError(
-            f"there is no part {brief(plain)}{closest(str(plain)[:60], self.labels)}; the parts are {names}."
-        )
+        meant = closest(str(plain)[:60], self.labels)
+        raise QueryError(f"there is no part {brief(plain)}{meant}; the parts are {names}.")
 
 
 def joint_slots(axes: Iterable[Axis]) -> int:
@@ -622,8 +621,7 @@ def _bind(spec: Splitting, schema: Schema) -> Partition:
     bound = [factor.axis(schema) for factor in spec.factors]
     columns = [axis.column for axis, _ in bound if axis.column is not None]
     if len(set(columns)) != len(columns):
-        twice = next(name for place, name in enumerate(columns) if name in columns[:place])
-        raise QueryError(f"the column {twice!r} stands twice among the specs of one partition; name each column once.")
+        raise QueryError(f"a column stands twice among {', '.join(columns)}; name each column once.")
     identity: list[object] = [key for _, key in bound]
     if len(columns) < len(bound) or schema.privacy_unit != "row":
         # Shards and the bound of a unit's rows depend on the codes of all columns: under another
