@@ -225,7 +225,8 @@ class NotAuthorised(PinqError):
     def __init__(self) -> None:
         super().__init__(
             "No valid grant under this name for this dataset: the token is mistyped or another dataset's, or the grant "
-            "has expired, was revoked or got another token. Ask the data provider for one (pinq grant)."
+            "has expired, was revoked or got another token. Of a dataset of several tables the address ends in "
+            "DATASET.TABLE. Ask the data provider for a grant (pinq grant)."
         )
 
 

@@ -29,7 +29,9 @@ from pinq.cli.prepare import dialect_of
 from pinq.engine.formats import typed
 from pinq.errors import PinqError, PolicyError
 from pinq.ledger.database import NoLedger
-from pinq.ledger.events import FREE, Signature, here
+from pinq.ledger.events import FREE, Signature, Terms, here
+from pinq.policy.dialect import is_text
+from pinq.policy.policy import Policy
 from pinq.provider import grants
 from pinq.provider.policy_file import load_policy, parse_policy
 from pinq.provider.proposal import WholeDoubt, look
@@ -57,7 +59,7 @@ from pinq_workbench.parts import (
 from pinq_workbench.review import Review
 from pinq_workbench.serving import Serving
 
-TABLES = (".csv", ".tsv", ".parquet", ".xlsx", ".xls", ".ods", ".duckdb")
+BINARY = (".parquet", ".duckdb")  # files of tables that no dialect reads
 DIALECT = {
     "delimiter": "Between fields",
     "decimal": "Before decimals",
@@ -126,7 +128,8 @@ class Provider:
             if not policies:
                 ui.label("Nothing here yet. Choose a table below: the workbench proposes what analysts may ask.")
             with section("A new dataset", "Nothing leaves this machine. What is read off the rows waits for review."):
-                chosen = dict.fromkeys([*self._files(*TABLES), *filter(None, [draft.get("data")])])
+                tables = [name for name in self._files("") if is_text(name) or name.lower().endswith(BINARY)]
+                chosen = dict.fromkeys([*tables, *filter(None, [draft.get("data")])])
                 made = choice("Table", list(chosen), draft, "data", new_value_mode="add-unique")
                 made.props["hint"] = "A file of this folder; or type a path, or FILE.duckdb::TABLE, and Enter"
                 uri = "Of a database: variable with its URI (optional)\nVISITS_URI; then a table's name"
@@ -233,14 +236,18 @@ class Provider:
             self._accounts(name)
             with section("A new grant"):
                 end = {"expires": "Until (optional)\n2030-01-31"}
-                fields(draft, {"analyst": "Analyst", "epsilon": "Epsilon"} | end, changed=lambda: _meaning.refresh())
+                fields(
+                    draft,
+                    {"analyst": "Analyst", "epsilon": "Epsilon\nthe whole budget"} | end,
+                    changed=lambda: _meaning.refresh(),
+                )
                 limits = {"most": "Most that one query may ask (optional)", "pace": "Queries a minute (optional)"}
                 fields(draft, limits)
                 fields(draft, {"because": "Because\na contract, a purpose; it stands in the log"})
                 _meaning(draft, policy.schema_)
 
                 def granted(account: grants.GrantReport) -> None:
-                    self._show_token(account, policy.each[0].name)
+                    self._show_token(account, policy)
                     self._accounts.refresh()
 
                 ActionButton("Grant", partial(_grant, file, draft), granted)
@@ -278,7 +285,7 @@ class Provider:
         """Extends, revokes, changes terms, replaces a token."""
         draft, file = self.drafts[f"{name} grants"], self._file(name)
         choice("Whose", names, draft, "whose")
-        fields(draft, {"more": "Epsilon more", "end": "New end\n2030-01-31"})
+        fields(draft, {"more": "Epsilon to add\nleft empty: the budget stays", "end": "New end\n2030-01-31"})
         limits = {"new most": "Now: most that one query may ask", "new pace": "Now: queries a minute"}
         fields(draft, {key: f"{label}\nleft empty: no limit" for key, label in limits.items()})
         fields(draft, {"why now": "Because (of this change)\nit stands in the log"})
@@ -293,7 +300,7 @@ class Provider:
 
         def done(account: grants.GrantReport) -> None:
             if account.token:
-                self._show_token(account, load_policy(file).each[0].name)
+                self._show_token(account, load_policy(file))
             else:
                 self._accounts.refresh()
 
@@ -314,8 +321,9 @@ class Provider:
             for text in changes:
                 ActionButton(text, partial(change, text), done, main=False, ask=partial(ask, text))
 
-    def _show_token(self, account: grants.GrantReport, dataset: str) -> None:
+    def _show_token(self, account: grants.GrantReport, policy: Policy) -> None:
         """Shows a token once, and all that its analyst needs beside it."""
+        dataset = first_allowed(policy, account.terms)
         done = f"{account.analyst} was granted epsilon {account.limit}. This token is shown only now, and kept nowhere:"
         tell(done, "good")
         ui.label(account.token).classes("token")
@@ -469,6 +477,11 @@ def _noise(count: int, half: int) -> Html:
         f"<text x='0' y='32'>0</text><text x='135' y='32'>{count:,}</text>"
         f"<text x='265' y='32'>{2 * count:,}</text></svg>"
     )
+
+
+def first_allowed(policy: Policy, terms: Terms) -> str:
+    """The name of the first table that a grant may ask, for its analyst's first lines."""
+    return next(table.name for table in policy.each if terms.tables is None or table.table in terms.tables)
 
 
 def _grant(file: Path, draft: Inputs) -> grants.GrantReport:

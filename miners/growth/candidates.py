@@ -154,7 +154,7 @@ def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str
     if target in names:
         raise QueryError(f"the target `{target}` is among `attributes`.")
     if len(set(names)) != len(names):
-        raise QueryError(f"`attributes` names {next(n for n in names if names.count(n) > 1)!r} twice.")
+        raise QueryError(f"{next(n for n in names if names.count(n) > 1)!r} is named twice; name each column once.")
     usable = [name for name in names if schema.columns[name].codes > 1]
     if attributes is not None and len(usable) < len(names):
         left_out = next(name for name in names if name not in usable)

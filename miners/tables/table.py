@@ -29,7 +29,7 @@ from miners.fitted.theme import BLUE, INK, RED, axes_of, colour, panels, shorten
 from miners.tables.columns import ALL, columns_named, required_handle
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
-from pinq.public.checks import first_of
+from pinq.public.checks import closest, first_of
 from pinq.public.epsilon import Epsilon
 from pinq.public.plugins import optional
 
@@ -94,6 +94,9 @@ class Table:
         return self.frame.columns
 
     def __getitem__(self, name: str) -> pd.Series:
+        if not isinstance(name, str) or name not in self.frame:
+            columns = ", ".join(map(str, self.frame.columns))
+            raise KeyError(f"{name!r} is no column of this table{closest(str(name), self.frame)}; it has {columns}")
         return self.frame[name].copy()
 
     def __iter__(self) -> Iterator[str]:

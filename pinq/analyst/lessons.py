@@ -202,8 +202,8 @@ def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, names: Iterable
     """
     kind = "Parts" if of_parts else "A handle"
     has_none = f"{kind} {'have' if of_parts else 'has'} no `{name}`"
-    if name in LESSONS:
-        line = LESSONS[name]
+    if (wanted := name.removeprefix("noisy_")) in LESSONS:
+        line = LESSONS[wanted]
         return _lesson(f"{has_none}. To {line.wish} write", _code(schema, line, of_parts))
     if name in schema.columns:
         return _lesson(f"{has_none}: columns are asked by name. Write", _column_code(schema, name, of_parts))

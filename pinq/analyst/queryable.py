@@ -280,7 +280,10 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
         verbs = get_args(Verb)
         if not isinstance(verb, str) or verb not in verbs:
             raise QueryError(f"there is no verb {brief(verb)}; the verbs are {', '.join(verbs)}.")
-        named = inspect.signature(getattr(self, verb)).bind(*args, **kwargs).arguments
+        try:
+            named = inspect.signature(getattr(self, verb)).bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise QueryError(f"{verb}: {error}; write preview({verb!r}, ..., epsilon=0.1).") from None
         return self._session.preview(self._request(verb, named.pop("epsilon"), **named))
 
     @unspent()

@@ -72,7 +72,7 @@ SignIn = Annotated[bool, flag("--sign-in", help="ANALYST signs in at the policy'
 def grant(
     policy: PolicyFile,
     analyst: Analyst,
-    epsilon: Annotated[str, option("--epsilon", metavar="EPSILON", help="The budget, for example 1.0.")],
+    epsilon: Annotated[str, option("--epsilon", metavar="EPSILON", help="The whole budget, for example 1.0.")],
     expires: Expires = None,
     max_epsilon: MaxEpsilon = None,
     columns: Columns = None,
@@ -85,7 +85,7 @@ def grant(
     because: Because = "",
     as_json: AsJson = False,
 ) -> None:
-    """Grant a new analyst a budget, and print the token that opens it over the network."""
+    """Grant a new analyst a budget, and print the token that opens it over the network; `pinq extend` adds to it."""
     from pinq.ledger.events import FREE
     from pinq.provider.grants import grant as grant_budget
 
@@ -144,12 +144,12 @@ def show(policy: PolicyIfAny = None, ledger: LedgerFile = None, as_json: AsJson 
 def extend(
     policy: PolicyFile,
     analyst: Analyst,
-    epsilon: Annotated[str | None, option("--epsilon", metavar="EPSILON", help="The epsilon to add.")] = None,
+    epsilon: Annotated[str | None, option("--epsilon", metavar="EPSILON", help="An addition to the budget.")] = None,
     expires: Expires = None,
     because: Because = "",
     as_json: AsJson = False,
 ) -> None:
-    """Raise a budget, or move its expiry."""
+    """Add to the budget of a grant, or move its expiry."""
     from pinq.provider.grants import extend as extend_grant
 
     if epsilon is None and expires is None:

@@ -23,6 +23,7 @@ from pinq.policy.files import missing_path, source_dialect
 from pinq.policy.policy import Policy
 from pinq.provider.opening import guarding_ledger, open_ledger, read_ledger, require_name
 from pinq.provider.policy_file import load_policy
+from pinq.public.checks import closest
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 
 MAX_QUOTA = 10**15
@@ -100,9 +101,9 @@ def make_terms(
         QueryError: A table, column or verb that does not exist, or a number out of range.
     """
     loaded = load_policy(policy)
-    known = {name for table in loaded.each for name in table.columns}
+    known = dict.fromkeys(name for table in loaded.each for name in table.columns)
     for name in [] if columns is None else [name for name in columns if name not in known]:
-        loaded.schema_.column(name)
+        raise QueryError(f"there is no column {name!r}{closest(name, known)}; the columns are {', '.join(known)}.")
     for name in tables or ():
         loaded.at(name)
     limit = max_epsilon_per_query

@@ -170,7 +170,7 @@ def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
         token = browser.js("document.querySelector('.token').innerText")
         assert not [text for text in browser.console if token in text]
         browser.choose("Whose", "ana")
-        browser.fill("Epsilon more", "0.25")
+        browser.fill("Epsilon to add", "0.25")
         browser.fill("Because (of this change)", "a second question")
         browser.push("Extend")
         browser.sees("0.75")

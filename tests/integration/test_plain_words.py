@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import pinq
+from miners.tables import correlation, histogram
 from pinq import Categorical, Cross, Cuts, Date, DateTime, Numeric, PrivacyUnit, Schema, Values
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.cli import base
@@ -92,9 +93,9 @@ def test_no_policy_is_refused_in_the_words_of_its_model(tmp_path: Path, field: s
             "a: 'x\nb: 3",
             "line 2, column 5: found unexpected end of stream (while scanning a quoted scalar, from line 1).",
         ),
-        ("a: x\n  b: 3", "line 2, column 4: mapping values are not allowed here."),
+        ("a: x\n  b: 3", "line 2, column 4: mapping values are not allowed"),
         ("a: 1\na: 2", "line 2, column 1: the key 'a' stands twice."),
-        ("a:\tb\n", "line 1, column 3: found character"),
+        ("\ta: b\n", "line 1, column 1: found character"),
         ("a: *b\n", "line 1, column 4: found undefined alias"),
         ("a: 1\n---\nb: 1\n", "line 2, column 1: but found another document"),
     ],
@@ -175,3 +176,20 @@ def test_what_does_not_fit_is_named_in_one_short_line(handle: PrivateQueryable, 
         assert "\n" not in said
         assert not FOREIGN.search(said), said
     assert handle.budget.spent == 0
+
+
+def test_a_call_that_lacks_something_is_told_what_to_write(handle: PrivateQueryable) -> None:
+    """Also through ``preview``; and a verb that is called otherwise elsewhere is its own, not one that is spelled alike."""
+    for verb, lacks in (("noisy_count", "epsilon"), ("noisy_avg", "column"), ("exp_mech", "score")):
+        words = {} if lacks == "epsilon" else {"epsilon": 0.1}
+        with pytest.raises(QueryError, match=f"{verb}: missing a required argument: '{lacks}'; write preview"):
+            handle.preview(verb, **words)
+    for name, verb in (("noisy_mean", "noisy_avg"), ("noisy_size", "noisy_count"), ("noisy_total", "noisy_sum")):
+        with pytest.raises(QueryError, match=rf"has no `{name}`\. To .*\n.*h\.{verb}\("):
+            getattr(handle, name)
+    with pytest.raises(QueryError, match="'x' is named twice; name each column once"):
+        correlation(handle, ["x", "x"], epsilon=0.1)
+    table = histogram(handle, "x", bins=2, epsilon=0.1)
+    for wrong in ("vlaue", 0, None):
+        with pytest.raises(KeyError, match=r"is no column of this table.*it has x, value, low, high"):
+            table[wrong]  # type: ignore[index]

@@ -16,9 +16,10 @@ import pinq
 from miners.federated.federation import Federation
 from pinq.cli.main import app
 from pinq.engine.spark import SparkEngine
-from pinq.errors import PolicyError
+from pinq.errors import PolicyError, QueryError
 from pinq.language.specs import bind
-from pinq.provider.grants import grant
+from pinq.ledger.events import FREE
+from pinq.provider.grants import grant, make_terms
 from pinq_secure.provider import require_fit
 from tests.integration.provider.test_year_of_a_registry import MONTHS, arrive
 from tests.support.house.checkout import ROOT
@@ -137,14 +138,18 @@ def by_spark(registry: Registry) -> None:
 def by_the_workbench(registry: Registry) -> None:
     """The review of a policy refuses several tables; the letter to an analyst has the address of one."""
     pytest.importorskip("nicegui", reason="the workbench needs NiceGUI: pip install 'pinq-miners[workbench]'")
-    from pinq_workbench.provider import Letter
+    from pinq_workbench.provider import Letter, first_allowed
     from pinq_workbench.review import Inspection
 
     with pytest.raises(
         PolicyError, match=r"reviews one table, and registry has several: patients, visits. .*pinq review"
     ):
         Inspection.of_file(registry.policy, None)
-    first = pinq.load_policy(registry.policy).each[0].name
+    policy = pinq.load_policy(registry.policy)
+    assert first_allowed(policy, make_terms(policy, tables=["visits"])) == "registry.visits"
+    with pytest.raises(QueryError, match=r"no column 'wart' \(did you mean 'ward'\?\); the columns are .*ward"):
+        make_terms(policy, columns=["wart"])
+    first = first_allowed(policy, FREE)
     with serving(registry.policy, folder=registry.policy.parent) as server:
         lines = Letter("ana", first, server.url(first), None).lines
         assert "registry.patients" in lines
