@@ -94,10 +94,13 @@ class Table:
         return self.frame.columns
 
     def __getitem__(self, name: str) -> pd.Series:
-        if not isinstance(name, str) or name not in self.frame:
+        try:
+            return self.frame[name].copy()
+        except KeyError:
             columns = ", ".join(map(str, self.frame.columns))
-            raise KeyError(f"{name!r} is no column of this table{closest(str(name), self.frame)}; it has {columns}")
-        return self.frame[name].copy()
+            raise KeyError(
+                f"{name!r} is no column of this table{closest(str(name), self.frame)}; it has {columns}"
+            ) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self.keys, *NUMBERS])

@@ -56,6 +56,8 @@ def find_token(url: str, token: str | os.PathLike[str] | None) -> str:
         named = os.environ.get("PINQ_TOKEN_FILE")
         text = os.environ.get("PINQ_TOKEN") or _from_file(Path(named) if named else _home(), url, required=bool(named))
     else:
+        if not isinstance(token, (str, os.PathLike)):
+            raise QueryError(f"is no text and no path, but of type {type(token).__name__}", parameter="token")
         text = token if isinstance(token, str) else _from_file(Path(token), url, required=True)
     text = text.strip()
     if not text:
@@ -98,7 +100,8 @@ def _from_file(file: Path, url: str, *, required: bool) -> str:
             raise QueryError(f"there is no token file {file}.") from None
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise QueryError(f"the token file {file} cannot be read: {error}.") from None
+        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise QueryError(f"the token file {file} cannot be read: {why}.") from None
     if len(lines) == 1 and len(lines[0]) == 1:
         return lines[0][0]
     return next((words[1] for words in lines if len(words) == 2 and words[0].rstrip("/") == url.rstrip("/")), "")

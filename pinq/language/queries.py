@@ -35,7 +35,7 @@ from pinq.language.products import VECTORS, AnyVector
 from pinq.language.scores import MAX_DEPTH, AnyScore, ClassCount, EnoughRows, Score
 from pinq.language.specs import MAX_AXES, MAX_PARTS, Candidate, Cross, Spec, bind, scale, two_ends
 from pinq.public.checks import Shown, TupleOf, brief, require_bounded
-from pinq.public.columns import CutPoint
+from pinq.public.columns import CutPoint, said_of
 from pinq.public.epsilon import MAX_EPSILON, NANO, Epsilon
 from pinq.public.schema import Schema
 
@@ -718,11 +718,9 @@ def _malformed(error: ValidationError) -> QueryError:
         cause = problem.get("ctx", {}).get("error")
         if isinstance(cause, QueryError) and len(str(cause)) <= 500:  # what a spec or a score says of itself
             return cause
-    faults = "; ".join(
-        f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}"
-        for problem in problems[:3]
-    )
-    return QueryError(f"the request is malformed: {faults[:500]}.")
+    faults = [(".".join(map(str, problem["loc"])), said_of(problem)) for problem in problems[:3]]
+    said = "; ".join(f"{field}: {fault}" if field else fault for field, fault in faults)
+    return QueryError(f"the request is malformed: {said[:500]}.")
 
 
 _request = TypeAdapter(Request)

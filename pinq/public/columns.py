@@ -111,10 +111,12 @@ _KINDS = {
 
 def said_of(problem: ErrorDetails) -> str:
     """Says the fault of a field, without the words of the model behind it."""
-    kind, given, facts = problem["type"], problem["input"], problem.get("ctx", {})
+    kind, given, facts = problem["type"], problem.get("input", []), problem.get("ctx", {})
     if kind in _SIMPLE:
         return _SIMPLE[kind]
-    if kind == "union_tag_invalid":
+    if kind == "json_invalid":
+        return f"it is no JSON: {facts['error']}"
+    if kind == "union_tag_invalid" and facts["discriminator"] == "'type'" and given:
         return f"`type` is {given['type']!r}; it must be categorical, numeric, date or datetime"
     if problem["loc"][-1:] == ("[key]",):
         return _SIMPLE["invalid_key"]
@@ -125,8 +127,10 @@ def said_of(problem: ErrorDetails) -> str:
         return f"it has {facts['actual_length']:,} entries; at most {facts['max_length']:,} are possible"
     if kind == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")
-    plain = problem["msg"].removeprefix("Input should be ")
+    plain = problem["msg"].removeprefix("Input should be ").removeprefix("String should ")
     named = "" if isinstance(given, (dict, list)) or len(repr(given)) > 40 else f"it is {brief(given)}; "
+    if kind.startswith("string_") and kind != "string_type":
+        return f"{named}it must {plain}"
     return f"{named}it must be {_KINDS.get(kind.split('_')[0], plain)}"
 
 

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from pinq import Categorical, Cross, Cuts, Date, DateTime, Numeric, PrivacyUnit,
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.cli import base
 from pinq.errors import PinqError, PolicyError, QueryError
+from pinq.language.queries import Request
 from pinq.policy.dialect import Dialect
 from pinq.policy.policy import Policy
 from pinq.public.plugins import EXTRAS, install_line
@@ -26,7 +29,7 @@ from tests.support.processes.commands import failed, run
 
 FOREIGN = re.compile(
     r"Input should|Value error|pydantic|valid (dictionary|tuple|string|integer)|Field required|<unicode string>|Errno|"
-    r"<class|<function|object at 0x|unable to"
+    r"<class|<function|object at 0x|unable to|Extra inputs|: : "
 )
 WRONG: tuple[Any, ...] = (
     None,
@@ -72,7 +75,7 @@ def test_no_declaration_is_refused_in_the_words_of_its_model(kind: Any) -> None:
     changes = [valid | {name: value} for name in kind.model_fields for value in WRONG]
     changes += [{name: value for name, value in valid.items() if name != left} for left in valid]
     for change in [*changes, valid | {"sorce": 1}]:
-        said = _said(lambda change=change: kind(**change))
+        said = _said(partial(kind, **change))
         assert not FOREIGN.search(said), said
     assert _said(lambda: kind(**valid)) == ""
 
@@ -151,7 +154,7 @@ def handle() -> PrivateQueryable:
         pd.DataFrame({"x": range(300)}),
         "x" * 5000,
         {"x": [1] * 3000},
-        Cross((Cuts("x", np.linspace(1, 99, 1500)), Cuts("y", np.linspace(1, 99, 1500)))),
+        Cross((Cuts("x", tuple(np.linspace(1, 99, 1500))), Cuts("y", tuple(np.linspace(1, 99, 1500))))),
         Cross((Values("z"), Values("z"))),
     ],
     ids=lambda given: type(given).__name__,
@@ -193,3 +196,18 @@ def test_a_call_that_lacks_something_is_told_what_to_write(handle: PrivateQuerya
     for wrong in ("vlaue", 0, None):
         with pytest.raises(KeyError, match=r"is no column of this table.*it has x, value, low, high"):
             table[wrong]  # type: ignore[index]
+
+
+REQUEST: dict[str, Any] = {"id": "a" * 16, "verb": "noisy_avg", "column": "x", "epsilon": "0.1"}
+
+
+@pytest.mark.parametrize("field", [*REQUEST, "path", "specs", "candidates", "score", "eps"])
+def test_no_request_is_refused_in_the_words_of_its_model(field: str) -> None:
+    """Also one that is no JSON at all: other clients read these texts."""
+    for value in (*WRONG[:-2], {"kind": "new"}, [[{"kind": "values"}]], [{"kind": "cuts", "column": 3}]):
+        said = _said(partial(Request.received, json.dumps(REQUEST | {field: value})))
+        assert not FOREIGN.search(said), said
+    for text in ("", "hello", "[1]", "3", "{}", "\x00"):
+        said = _said(partial(Request.received, text))
+        assert said.startswith("the request is malformed: ")
+        assert not FOREIGN.search(said), said
