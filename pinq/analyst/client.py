@@ -487,7 +487,8 @@ def _split(
     try:
         return root, dataset, ssl.create_default_context(cafile=None if verify is True else os.fspath(verify))
     except (OSError, ssl.SSLError) as error:
+        why = error.strerror or error
         raise QueryError(
-            f"is {os.fspath(verify)!r}, which cannot be read as certificates: {error.strerror or error}.",  # type: ignore[arg-type]
+            f"is {os.fspath(verify)!r}, which cannot be read as certificates: {why}.",  # type: ignore[arg-type]
             parameter="verify",
         ) from None
