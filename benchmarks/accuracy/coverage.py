@@ -271,8 +271,21 @@ table, statistic and epsilon, as many again for levels. Tables: {tables}.
 where nothing depends on the groups. In brackets the least and the greatest of the tables that tell a
 fifth of the draws. Figures of each table: [figures.csv](figures.csv).
 
+Of single tables, coverage is outside .93 to .97 by more than two standard errors in
+{_outside(figures, "held", "told", 0.93, 0.97)}, and a level outside .035 to .065 in
+{_outside(figures, "rejected", "tests", 0.035, 0.065)}.
+
 {markdown(["statistic", "epsilon", "told", "coverage", "level", "commit"], lines)}
 """
+
+
+def _outside(figures: pd.DataFrame, part: str, of: str, low: float, high: float) -> str:
+    """Returns how many figures of a table are outside of bounds by more than two standard errors, and their names."""
+    most = figures[figures[of] >= figures["n"] / 5]
+    share, (below, above) = most[part] / most[of], (2 * np.sqrt(end * (1 - end) / most[of]) for end in (low, high))
+    out = most[(share < low - below) | (share > high + above)].assign(share=share)
+    named = [f"{row.statistic} of {row.table} at {row.epsilon:g}: {row.share:.3f}" for row in out.itertuples()]
+    return f"{len(out)} of {len(most)}" + (f" ({'; '.join(named)})" if named else "")
 
 
 def _shares(own: pd.DataFrame, part: str, of: str) -> str:
