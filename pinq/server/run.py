@@ -33,13 +33,14 @@ from pinq.provider.backup import heads_folder
 from pinq.provider.heads import HeadKey, write_head
 from pinq.server.app import Reload, create_app
 from pinq.server.datasets import Datasets
+from pinq.server.handshakes import HALF_OPEN, ServerLoop
 from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
 
 SHUTDOWN_SECONDS = 20  # then what runs is stopped
 KEEP_ALIVE_SECONDS = 30
 BACKLOG = 2048
-OTHER_FILES = 256  # that a process opens beside its connections and what its datasets have open at the start
+OTHER_FILES = 256 + HALF_OPEN  # that a process opens beside its connections and what its datasets have at the start
 READY_SECONDS = 60  # how long a process of several may take to encode its datasets when all are renewed
 SIGN_SECONDS = 3600  # how often heads are signed
 STARTED = "PINQ_SERVE"  # the environment's variable by which processes of several know how they were started
@@ -141,6 +142,7 @@ class Start:
         tls = {} if self.insecure_http else {"ssl_certfile": self.tls_cert, "ssl_keyfile": self.tls_key}
         return tls | {
             "http": "h11",  # it bounds the headers that it takes, which the C parser does not
+            "loop": f"{ServerLoop.__module__}:{ServerLoop.__name__}",
             "ws": "none",
             "log_config": None,
             "access_log": False,

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The event loop of a server: it bounds connections that have not ended their TLS handshake.
+
+uvicorn counts a connection once its handshake has ended, and asyncio waits a minute for that. Until
+then a connection takes a file of the process, so a few hundred silent connections would leave no file
+for anybody else. Here each connection is accepted by itself, and at most ``HALF_OPEN`` handshakes wait:
+the next one ends the oldest. A handshake of an honest client takes a few round trips, so only silent
+connections become old.
+
+Without TLS a proxy on the same machine asks, and connections are uvicorn's own business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from ssl import SSLContext
+from typing import Any
+
+try:
+    from uvloop import Loop
+except ImportError:  # on Windows
+    from asyncio import SelectorEventLoop as Loop  # type: ignore[assignment]
+
+HALF_OPEN = 128  # handshakes at a time; the process keeps files for them beside those of connections
+HANDSHAKE_SECONDS = 10.0
+PAUSE_SECONDS = 0.05  # before another try where the process has no file left
+
+
+class ServerLoop(Loop):
+    """uvloop, or asyncio's loop, whose TLS servers bound their handshakes."""
+
+    async def create_server(self, protocol_factory: Any, *args: Any, **words: Any) -> Any:  # type: ignore[override]
+        """Makes a server, as any loop does."""
+        context, listening = words.get("ssl"), words.get("sock")
+        if context is None or listening is None:
+            return await super().create_server(protocol_factory, *args, **words)
+        listening.setblocking(False)
+        listening.listen(words["backlog"])
+        return TlsServer(self, protocol_factory, listening, context)
+
+
+class TlsServer:
+    """A server that accepts each connection itself, and bounds the number of handshakes.
+
+    Args:
+        loop: The running loop.
+        factory: The function that makes the protocol of a connection.
+        listening: The socket that listens.
+        context: The context of handshakes.
+
+    Attributes:
+        sockets: The socket that listens.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        factory: Callable[[], asyncio.BaseProtocol],
+        listening: socket.socket,
+        context: SSLContext,
+    ) -> None:
+        self.sockets = [listening]
+        self._loop, self._factory, self._context = loop, factory, context
+        self._half_open = dict[asyncio.Task[None], socket.socket]()  # the oldest is the first
+        self._accepting = loop.create_task(self._accept(listening))
+
+    async def _accept(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = await self._loop.sock_accept(listening)
+            except OSError:  # too many files, or a client that has gone
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            shaking = self._loop.create_task(self._shake(connection))
+            self._half_open[shaking] = connection
+            shaking.add_done_callback(self._end)
+            if len(self._half_open) > HALF_OPEN:
+                next(iter(self._half_open)).cancel()
+
+    async def _shake(self, connection: socket.socket) -> None:
+        with suppress(OSError):  # the client has gone, speaks no TLS, or took too long
+            await self._loop.connect_accepted_socket(
+                self._factory, connection, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_SECONDS
+            )
+
+    def _end(self, shaking: asyncio.Task[None]) -> None:
+        connection = self._half_open.pop(shaking)
+        if shaking.cancelled():  # perhaps before it had a transport that closes it
+            connection.close()
+
+    def close(self) -> None:
+        """Stops listening, and ends handshakes."""
+        for task in (self._accepting, *self._half_open):
+            task.cancel()
+        for listening in self.sockets:
+            listening.close()
+
+    async def wait_closed(self) -> None:
+        """Returns at once: uvicorn looks after connections."""

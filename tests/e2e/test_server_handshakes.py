@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections that never end their TLS handshake: they are few, and keep nobody out."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pinq.server.handshakes import HALF_OPEN
+from tests.support.processes.servers import Certificate, ask, publish, serving, token_of
+
+MORE = 40
+
+
+def ended(connection: socket.socket, seconds: float) -> bool:
+    """Whether the server ends a connection within some time."""
+    connection.settimeout(seconds)
+    with suppress(TimeoutError):
+        try:
+            return connection.recv(1) == b""
+        except ConnectionError:
+            return True
+    return False
+
+
+def test_silent_connections_are_bounded_and_keep_nobody_out(tmp_path: Path) -> None:
+    """The next handshake ends the oldest one; an open connection stays, and strangers who speak no TLS end alone."""
+    policy, certificate = publish(tmp_path), Certificate.make(tmp_path)
+    words = {"Authorization": f"Bearer {token_of(policy)}"}
+    with serving(policy, folder=tmp_path, certificate=certificate) as server, ExitStack() as held:
+        where, files = ("127.0.0.1", urlsplit(server.root).port), Path(f"/proc/{server.process.pid}/fd")
+        early = held.enter_context(server.http(**words))
+        assert ask(early).status_code == 200
+        before = len(os.listdir(files)) if files.exists() else 0
+        silent = [held.enter_context(socket.create_connection(where, 30)) for _ in range(HALF_OPEN + MORE)]
+        for connection in silent[:5]:
+            with suppress(OSError):  # it was ended already
+                connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert all(ended(connection, 30) for connection in silent[:MORE])
+        with server.http(**words) as client:
+            assert ask(client).status_code == 200
+        assert ask(early).status_code == 200
+        assert not ended(silent[-1], 0.01)
+        if files.exists():
+            assert len(os.listdir(files)) <= before + HALF_OPEN + 10
+        assert server.stop() in (0, -15)
+    assert "Traceback" not in server.log.read_text()
+    assert "never retrieved" not in server.log.read_text()
