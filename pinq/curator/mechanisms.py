@@ -167,7 +167,7 @@ def choose_weighted(
         McSherry & Talwar 2007; privacy.md 2.7 (cuts interval by interval).
     """
     eta = epsilon / span
-    best = int(candidates.scores.max(where=candidates.members > 0, initial=np.iinfo(np.int64).min))
+    best = int(candidates.scores.max(where=candidates.members > 0, initial=-(2**63)))
     bits, drawn = 64, source.word()
     run = _by_doubles(candidates, best, eta, drawn)
     while run is None:

@@ -144,6 +144,7 @@ class ArrayEngine:
         """The occupied codes of a column, the rows of each, and those below each and below the end."""
         table = TableRequest((Axis(name, self.schema.columns[name].codes, ()),), "sparse")
         (counts,) = cast("list[Sparse]", self._from_rows(PartSet([Block(Part())]), [table], None, check))
+        counts.values.flags.writeable = False  # of one part a table has a view of them
         # Codes 3, 5 and 9 have 2, 4 and 1 rows: below 5 are 2 rows and below 9 are 6, so 5 to 8 have 4.
         return counts.places, counts.values, np.append(0, counts.values.cumsum())
 
@@ -163,7 +164,9 @@ class ArrayEngine:
                 # Parts at places 2 to 4 and 0 to 1 have 3 and 2 of them: 2 3 4 0 1.
                 begins, behind = places.searchsorted(np.stack([starts, ends]))
                 cells = behind - begins
-                picked = np.arange(cells.sum()) + (behind - cells.cumsum()).repeat(cells)
+                picked: slice | np.ndarray = slice(begins[0], behind[0])
+                if parts.size > 1:
+                    picked = np.arange(cells.sum()) + (behind - cells.cumsum()).repeat(cells)
                 yield Sparse(places[picked] + (size * np.arange(parts.size)).repeat(cells), values[picked])
             else:
                 edges = np.array(table.axes[0].edges(size) if table.axes else (0, size))
