@@ -224,8 +224,6 @@ NONE = np.iinfo(np.int32).min
 ROWS_AT_ONCE = 2**15
 # Entries of a table by which partitions are looked up together: a core's cache holds it.
 MAX_VALUES = 2**18
-# Children of one level that are numbered by a table; where there are more, those asked for are searched.
-MAX_SLOTS = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,10 +318,8 @@ class Descent:
         first: The place of each node's first child, shape (parents,).
         lookups: The look-ups of partitions.
         lookup: The number of each partition's look-up, shape (partitions,).
-        children: The child of each place, by number, or -1 for a place that is not in the request;
-            None where all are.
-        searched: The places that ``children`` are for, in order; None where they are for all, in
-            which case places are counted from 1 on.
+        places: The places that are in the request, in order; None where all are.
+        children: The child of each of these places, by number.
     """
 
     nodes: int
@@ -331,8 +327,8 @@ class Descent:
     first: np.ndarray
     lookups: tuple[_PartitionLookup, ...]
     lookup: np.ndarray
-    children: np.ndarray | None
-    searched: np.ndarray | None
+    places: np.ndarray | None
+    children: np.ndarray
 
     @property
     def axes(self) -> Iterator[Axis]:
@@ -359,13 +355,11 @@ class Descent:
         return self._children(self.first.take(rows.node) + part, part)
 
     def _children(self, slot: np.ndarray, part: np.ndarray) -> np.ndarray:
-        if self.children is None:
+        if self.places is None:
             return np.where(part < 0, -1, slot)
-        if self.searched is None:
-            return self.children.take(slot, mode="clip")  # below 0: the entry at 0, which is -1
         # Places 4 and 9 are asked for: a row at 9 finds position 1, a row at 7 too, and is in none.
-        nearest = np.minimum(np.searchsorted(self.searched, slot), len(self.searched) - 1)
-        return np.where((self.searched.take(nearest) == slot) & (part >= 0), self.children.take(nearest), -1)
+        nearest = np.minimum(np.searchsorted(self.places, slot), len(self.places) - 1)
+        return np.where((self.places.take(nearest) == slot) & (part >= 0), self.children.take(nearest), -1)
 
 
 def split_level(partitions: Sequence[Partition | None]) -> Descent:
@@ -375,7 +369,7 @@ def split_level(partitions: Sequence[Partition | None]) -> Descent:
     """
     kind, lookups, sizes = _distinct(partitions)
     ends = np.cumsum(sizes.take(kind))
-    return Descent(int(ends[-1]), kind, ends - sizes.take(kind), *lookups, None, None)
+    return Descent(int(ends[-1]), kind, ends - sizes.take(kind), *lookups, None, np.zeros(0, dtype=np.int64))
 
 
 def paths_down(
@@ -473,17 +467,12 @@ def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indi
     """Makes a level whose children with these indices are requested, ``counts[i]`` of node i."""
     kind, lookups, sizes = _distinct(partitions)
     ends = np.cumsum(sizes.take(kind))
-    first = 1 + ends - sizes.take(kind)
+    # Nodes of 2 and of 3 parts have places 0 and 1, and 2 to 4. Where the second part of the first node and
+    # the first part of the second are asked for, indices are 1 and 0, and places 1 and 2.
+    first = ends - sizes.take(kind)
     places = np.repeat(first, counts) + np.array(indices, dtype=np.int64)
-    if ends[-1] < MAX_SLOTS:
-        # Nodes of 2 and of 3 parts have places 1 and 2, and 3 to 5; 0 is for rows in none. Where
-        # the second part of the first node and the first part of the second are asked for, indices
-        # are 1 and 0, places 2 and 3, and `children` is -1 -1 0 1 -1 -1.
-        children = np.full(int(ends[-1]) + 1, -1, dtype=np.int32)
-        children[places] = np.arange(len(places))
-        return Descent(len(places), kind, first, *lookups, children, None)
     order = np.argsort(places)
-    return Descent(len(places), kind, first, *lookups, order, places[order])
+    return Descent(len(places), kind, first, *lookups, places[order], order)
 
 
 def _distinct(

@@ -184,7 +184,7 @@ def _plain(table: Any) -> Any:
 @given(st.data())
 @settings(max_examples=60)
 def test_paths_down_are_searched_where_tables_are_large(data: st.DataObject) -> None:
-    """Parts of cuts, and places of children, are searched where a table of all would be large: the same parts."""
+    """Parts of cuts are searched where a table of all would be large: the same parts."""
     schema = Policy(
         dataset="s",
         cap=1,
@@ -205,7 +205,7 @@ def test_paths_down_are_searched_where_tables_are_large(data: st.DataObject) -> 
         parts = parts.take(np.array(keep))
     block = RowBlock({name: column.astype(np.uint8) for name, column in codes.items()}, 60)
     with pytest.MonkeyPatch.context() as small:
-        for name, limit in (("TABLES_BYTES", 6), ("MAX_SLOTS", 2), ("MAX_VALUES", values)):
+        for name, limit in (("TABLES_BYTES", 6), ("MAX_VALUES", values)):
             small.setattr(row_codes, name, limit)
         found = count(block, count_request(parts, schema=schema)).tables()[0]
     assert np.array_equal(np.asarray(found), tabulate(parts, [], codes))
