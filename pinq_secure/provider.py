@@ -220,7 +220,7 @@ def _encoded_rows(session: Session, policy: Policy, ledger: Ledger, data: Any) -
     rows = open_rows(policy, ledger, data)
     with closing(rows.engine):
         tables = rows.engine.tabulate(PartSet([Block(Part())]), [TableRequest(tuple(axes), "listed")], None)
-    table = cast(Listed, tables[0])  # what a list request gets
+    table = cast(Listed, tables[0])  # as requested
     codes = table.codes.astype(np.int64)
     # The code after those of values stands for a missing one.
     has_target = codes[-1] < session.schema_.column(session.target).cells

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CELL = 0.34  # inches
 TREE = 1.5
 CHARACTER = 0.085  # width of one at 8 points
-SCALE = 0.42  # inches below the dendrogram: a bar of colours and what they mean
+SCALE = 0.42  # inches below the dendrogram for the colour scale
 COLOURS = "YlGnBu_r"
 NUMBERS = 12  # values; larger maps have no numbers in their cells
 

@@ -237,7 +237,7 @@ class CountSource(Protocol):
         """Returns the variance of the noise in one sum of derivatives, in natural units."""
 
     def spent(self) -> dict[str, Fraction | None]:
-        """Returns what each owner has charged so far; None where the owner does not say."""
+        """Returns the charges of each owner so far; None where the owner does not report them."""
 
     def each(self, act: Callable[[Pricing], T]) -> dict[str, T]:
         """Does the same with each owner's budget, all at once."""

@@ -109,7 +109,7 @@ class CardInTurns(OwnersAsking):
             return
         chooses = steps[0].choice is not None
         order = deal({name: self._sizes[name] for name in left}, len(steps)) if chooses else []
-        self._order = dict(enumerate(order, step))  # by the steps' numbers, as are what they cost
+        self._order = dict(enumerate(order, step))  # by the steps' numbers, as the costs are
         turns = {name: [position for position, owner in enumerate(order) if owner == name] for name in left}
         self._steps = {
             name: dict(enumerate(with_turns(epsilon, steps, turns[name]), step)) for name, epsilon in left.items()

@@ -755,7 +755,7 @@ class Select:
         return number
 
     def _ordered(self, tree: x.Expr, node: x.Expr) -> Number | int:
-        """Returns what ORDER BY names: a number, or the position of a key."""
+        """Returns the number of an item of ORDER BY, or the position of its key."""
         node = (self._item(tree, node) or node).unalias()
         for position, key in enumerate(self.keys):
             if node == key.written or (isinstance(node, x.Column) and node.name.casefold() == key.name.casefold()):

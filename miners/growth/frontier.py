@@ -406,7 +406,7 @@ def _end_paths(depth: int, levels: Sequence[Level], nodes: list[OpenNode], strat
         for node in level.nodes:
             _end_path(level.number, node, [nodes[child] for child in node.children])
         left = [node.left if node.path_end == level.number else None for node in level.nodes]
-        # Leaves of one loss, on whatever levels, are one request: they are disjoint.
+        # Leaves of one loss on all levels are one request, because they are disjoint.
         for epsilon in sorted({loss for loss in left if loss is not None}):
             leaves.setdefault(epsilon, []).append(level.only(np.array([loss == epsilon for loss in left])))
     for epsilon, alike in leaves.items():

@@ -95,7 +95,7 @@ class TargetRange:
         edges, deviation, ends = self.edges, standard_deviation(scale), list[int]()
         counts = counts[: len(edges) - 1]
         for rows in (counts, counts[::-1]):
-            # A sum of four bins has twice the noise of one; one bin may tell what their sum does not.
+            # A sum of four bins has twice the noise of one; a single bin may stand out where their sum does not.
             plain = np.maximum(np.cumsum(rows) / np.sqrt(np.arange(1, len(edges))), rows) > PLAIN * deviation
             ends.append(int(plain.argmax()) if plain.any() else len(edges))
         before, after = ends[0], len(edges) - 1 - ends[1]

@@ -149,7 +149,7 @@ def reliable_probabilities(
     by_chance = free * [(chance * totals.sum() / len(table) + noise).sum() for table in tables]
     for number, (table, estimate) in enumerate(zip(tables, estimates, strict=True)):
         moved, rows = _moved(table, totals), estimate.weights + 1e-9
-        # Of 100 rows, half of class 1, a cell with 40 and 10 is 15 away from what chance expects.
+        # Of 100 rows, half of class 1, a cell with 40 and 10 is 15 away from the expected 25.
         away[number] = np.square(moved - of_classes * moved.sum(axis=1, keepdims=True)).sum()
         mean = np.average(estimate.points, axis=0, weights=rows)
         variances[number] = np.average((estimate.points - mean) ** 2, axis=0, weights=rows).sum()
@@ -309,7 +309,7 @@ class Card(Shown):
         """Returns the card with more points for some cells."""
         added = Term.estimated(spec, estimate)
         terms = {term.spec: term for term in self.terms}
-        # Each step adds to what earlier steps said of the attribute: 40 points, then -10, are 30.
+        # Each step adds to the points of earlier steps: 40 points, then -10, are 30.
         terms[spec] = terms[spec].plus(added) if spec in terms else added
         return Card(self.schema, self.target, self.base, tuple(terms.values()))
 

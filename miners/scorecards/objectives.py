@@ -168,7 +168,7 @@ class Objective(ABC):
     schema: Schema
     target: str
 
-    majority: ClassVar[str] = "the most frequent class"  # what is predicted where nothing can be learned
+    majority: ClassVar[str] = "the most frequent class"  # the prediction where nothing can be learned
     tabulates: ClassVar[bool] = False  # whether points can start from tables
     # Without choices: the weight of the tables that order attributes, for each unit of all steps; and
     # the factor for the number of steps, because some steps repeat earlier ones.
@@ -415,7 +415,7 @@ class _Classes(Objective):
         return everything.partition(Groups(self.target, (self.column.values,)))
 
     def rare(self, answers: Sequence[SumsAnswer]) -> tuple[str, ...]:
-        """Says which classes have fewer rows than four deviations of a cell's noise, where that is least.
+        """Warns of classes with fewer rows than four deviations of the smallest noise of a cell.
 
         Random classes of 20 to 3,000 among 50,000 rows: from four deviations on shares were within a
         factor of two, below two they were up to 15 times too large (docs/scorecards.md).

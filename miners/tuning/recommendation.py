@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 FEW, PLENTY = 8, 1500.0  # attributes, and rows times epsilon for each class, that a tree can combine
 MANY = 8  # classes: a tree of as many leaves as noise leaves it tells hardly more of them apart
-PAIR = 3  # steps that a pair of attributes takes: it adds to what both say alone
+PAIR = 3  # steps of a pair of attributes: one for each attribute, and one for both together
 SCARCE_ROWS = 50  # for each attribute: with no more, points of all say more than the few that a tree asks
 CLEAR = 10.0  # rows times epsilon for each attribute from which a wide table says something
 NOTE = "By public facts alone: columns, classes, max_rows and epsilon. The rows may behave differently."

@@ -366,7 +366,7 @@ class RemoteSession:
             pause = wait * random.uniform(0.5, 1.0)
             if error.retry_after is not None:  # the server says when, so chance would only be late or early
                 wait = pause = max(wait, error.retry_after)
-            left = deadline - time.monotonic() - pause  # an attempt has what the ones before it left
+            left = deadline - time.monotonic() - pause  # the rest of the time after earlier attempts
             if left <= 0:
                 raise error
             time.sleep(pause)

@@ -324,7 +324,7 @@ class Curator:
             _log.warning("request %s (%s) was stopped after its charge", request.id, prepared.about)
             raise EngineError() from None
         except Exception:
-            # One text whatever happened; the provider's own log has the cause.
+            # Every failure has one text; the provider's own log has the cause.
             _log.exception("request %s (%s) failed after its charge", request.id, prepared.about)
             raise EngineError() from None
 

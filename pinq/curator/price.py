@@ -82,6 +82,6 @@ def require_work(price: int, limit: int) -> None:
 
 def drawing_work(numbers: int, scale: Fraction) -> int:
     """Returns the nanoseconds of drawing geometric numbers of a scale; a number's noise is two of them."""
-    # Of a scale of 100, numbers have two digits in base 64, and one for what is left above them: 99 has 7 bits.
+    # Of a scale of 100, numbers have two digits in base 64, and one for the rest above them: 99 has 7 bits.
     digits = 1 + -(-(math.ceil(scale) - 1).bit_length() // (BASE.bit_length() - 1))
     return digits * (numbers * (DIGIT if scale <= LARGEST_SCALE else LARGE_DIGIT) + DIGIT_TABLE * (numbers > 0))

@@ -716,7 +716,7 @@ def _malformed(error: ValidationError) -> QueryError:
         )
     for problem in problems:
         cause = problem.get("ctx", {}).get("error")
-        if isinstance(cause, QueryError) and len(str(cause)) <= 500:  # what a spec or a score says of itself
+        if isinstance(cause, QueryError) and len(str(cause)) <= 500:  # the error of a spec or a score
             return cause
     faults = [(".".join(map(str, problem["loc"])), said_of(problem)) for problem in problems[:3]]
     said = "; ".join(f"{field}: {fault}" if field else fault for field, fault in faults)

@@ -138,7 +138,7 @@ def monotone_step_table(max_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
     # φ(i) = lg(i+1) + i lg(1 + 1/i), stable for large i.
     phi = np.log2(i + 1) + np.where(i > 0, i * np.log1p(1 / np.maximum(i, 1)) / math.log(2), 0)
     steps = np.maximum.accumulate(np.floor(phi * 2**ENTROPY_BITS).astype(np.int64))
-    # A step of width 16 adds 16 times its value to what is below the next one.
+    # A step of width 16 adds 16 times its value to the sum below the next one.
     sums = np.concatenate([[0], np.cumsum(steps[:-1] * np.diff(starts))]).astype(np.int64)
     return starts, steps, sums
 
@@ -146,7 +146,7 @@ def monotone_step_table(max_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
 def step_sums(counts: np.ndarray, starts: np.ndarray, steps: np.ndarray, sums: np.ndarray) -> np.ndarray:
     """F(x) = Σ_{i<x} φ(i); beyond the cap φ stays at its last step."""
     # Below 2^16 a step is one wide, so its number is the number itself. 2^16 + 20 is in the second wide step, which
-    # begins at 2^16 + 16: what is summed below that, and four times its own φ. Steps of 2^4 in the first octave that
+    # begins at 2^16 + 16: the sum below that, and four times its own φ. Steps of 2^4 in the first octave that
     # has wide ones, from number 2^16 on.
     wide = np.maximum(np.frexp(counts)[1] - 13, 4).astype(np.int64)
     number = np.where(counts < 2**16, counts, (counts >> wide) + 2**12 * (wide - 5) + 2**16)

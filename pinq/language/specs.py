@@ -270,7 +270,7 @@ class Partition:
         return PART_BYTES * max(sum(axis.size for axis in self.axes), self.spec.named()) + lookups
 
     def positions(self, index: int) -> list[tuple[Axis, int]]:
-        """Returns which part along each axis part ``index`` is."""
+        """Returns the part along each axis of part ``index``."""
         if len(self.axes) == 1:
             return [(self.axes[0], index)]
         return list(zip(self.axes, map(int, np.unravel_index(index, self.shape)), strict=True))

@@ -197,7 +197,7 @@ class NoisyRules:
         async def votes() -> Shares:
             return (await counts())[stops]
 
-        # Leaves are disjoint, so the votes of all levels cost what those of one do.
+        # Leaves are disjoint, so the votes of all levels cost as much as those of one level.
         price, self._vote_price = self._vote_price, Fraction(0)
         shape = int(stops.sum()), self.task.classes
         labels[stops] = await self._noisy_largest(arithmetic, votes, shape, self.budget.vote, price, "class")
@@ -215,7 +215,7 @@ class NoisyRules:
                 return await arithmetic.open(noisy, "noisy rows")
             # A node stops where its noisy size is at most `_stop`: where `_stop` less that is not
             # negative.
-            room = min(self._stop, largest)  # a noisy total above what can be stops no more nodes
+            room = min(self._stop, largest)  # a noisy total above the possible one stops no more nodes
             more = await arithmetic.is_negative((room - noisy) % arithmetic.modulus, signed_bits(2 * largest))
             return await arithmetic.is_zero(more, "stop")
 
@@ -225,7 +225,7 @@ class NoisyRules:
         )
         if level:
             return answer.astype(bool)
-        # 980 noisy rows and a share of 1/20: what has at most 49 noisy rows stops.
+        # 980 noisy rows and a share of 1/20: a node of at most 49 noisy rows stops.
         total = int(answer[0])
         self._stop = max(0, int(total * self.share))
         return np.array([total <= self._stop])

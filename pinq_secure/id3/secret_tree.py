@@ -212,11 +212,11 @@ def _halves(task: Task) -> tuple[range, range]:
 
 
 async def _combinations(arithmetic: Arithmetic, task: Task, start: Shares, values: Shares, attributes: range) -> Shares:
-    """Finds which rows have each combination of values of some attributes.
+    """Finds the rows with each combination of values of some attributes.
 
     The shape is (len(start) * combinations, rows); the last attribute's values vary fastest.
     """
-    # Each attribute refines every mask by its values; the last value is what remains of the mask.
+    # Each attribute refines every mask by its values; the last value has the rest of the mask.
     # Example: mask (1, 1, 0) of three rows with values 0, 1, 1 of two: (1, 0, 0) and (0, 1, 0).
     masks = start
     for attribute in attributes:

@@ -282,7 +282,7 @@ def require_records(task: Task) -> None:
 
 
 async def members_of_classes(arithmetic: Arithmetic, masks: Shares, labels: Shares) -> Shares:
-    """Finds which rows are in a node and of a class (or value), shape (nodes, classes, rows).
+    """Finds the rows of each class (or value) in each node, shape (nodes, classes, rows).
 
     The last class is what remains of the mask.
     """

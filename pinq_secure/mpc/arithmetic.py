@@ -60,7 +60,7 @@ from pinq.public.plugins import optional
 from pinq_secure.mpc.noise import own_noise
 from pinq_secure.mpc.rounds import Opened, Rounds
 
-SECURITY = 40  # bits: what a comparison opens is this close, 2^-40, to independent of the secret
+SECURITY = 40  # bits: the opened values of a comparison are within 2^-40 of independence of the secret
 KEY = 16  # bytes of a key of common randomness
 MAX_BITS = 2048
 Shares = np.ndarray
@@ -365,7 +365,7 @@ class Arithmetic(Sharing):
             both = await self.product(np.multiply, terms[:paired], terms[paired : 2 * paired])
             terms = np.concatenate([both, terms[2 * paired :]])
         none = 1 - 2 * (await self._is_zero(terms[0])).astype(object)
-        larger = (none * sign + 1) * half  # 1 where our mask is larger than what is left
+        larger = (none * sign + 1) * half  # 1 where our mask is larger than the rest
         negative = (seen - low + whole * larger - secrets.reshape(-1)) * pow(whole, -1, prime)
         return (negative % prime).reshape(secrets.shape)
 

@@ -77,7 +77,7 @@ class Loss:
 
 
 def most_splits(session: Session) -> int:
-    """Returns how many nodes of a level can hold more than their share of all rows."""
+    """Returns the largest number of nodes of a level with more than the stop share of all rows."""
     # Less than 1/share of them: with more than a twentieth each, there are 19 at most.
     share, rows = Fraction(session.stop_share), session.task.max_rows
     return min(rows, math.ceil(1 / share) - 1) if share else rows

@@ -37,8 +37,8 @@ from pinq_secure.mpc.arithmetic import Link
 from pinq_secure.session.joining import Identity
 from pinq_secure.session.session import Session
 
-ARITHMETIC = 4  # changes with what parties send each other in a computation
-STOP, WAIT, HELLO = -1, -2, -3  # labels of what is no message of an exchange
+ARITHMETIC = 4  # the version of the messages of a computation
+STOP, WAIT, HELLO = -1, -2, -3  # labels of messages outside of exchanges
 BUFFER = 2**20  # bytes that wait to be read before the other end must
 HEADER = struct.Struct("<iI")  # label and size
 AGAIN = "All parties may start again, with the same session"
@@ -77,8 +77,8 @@ class Network(Link):
         self.others = [number for number in range(self.parties) if number != party]
         self.sent = self._step = 0
         self._state = JOINING
-        # What has arrived of each party, and what ended its connection.
-        # Two messages wait for a query before the other end must.
+        # The messages of each party, and the error that ended its connection. Two messages may wait here before
+        # the other end must wait.
         self._arrived = {number: asyncio.Queue[tuple[int, bytes] | SessionError](2) for number in self.others}
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
@@ -190,7 +190,7 @@ class Network(Link):
             # A session, and the numbers that its rounds opened.
             message = await frame(reader, 2**24)
             claimed = Hello.model_validate_json(message[1]).party
-            tls = writer.get_extra_info("ssl_object")  # without it, on one machine, a party is who it says it is
+            tls = writer.get_extra_info("ssl_object")  # without TLS, on one machine, a party's claim is trusted
             if claimed not in (self.others if number is None else [number]) or claimed in self._writers:
                 return
             if tls and tls.getpeercert(binary_form=True) != self.session.parties[claimed].certificate_der:

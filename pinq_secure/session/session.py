@@ -71,8 +71,8 @@ def first_certificate(text: str) -> bytes:
 
 
 Protocol = Literal["sid3", "sid3s", "sid3t", "sid3p", "topdown", "scorecard"]
-SUMMED = ("topdown", "scorecard")  # what is learned follows from noisy sums
-PUBLIC = ("sid3", "sid3p", *SUMMED)  # what is learned is opened to all
+SUMMED = ("topdown", "scorecard")  # protocols whose model follows from noisy sums
+PUBLIC = ("sid3", "sid3p", *SUMMED)  # protocols whose model is opened to all
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 

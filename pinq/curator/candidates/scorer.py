@@ -501,8 +501,8 @@ class AnyCutScorer(Scorer[AnyCut]):
         half, total = self._half(place // codes, place), self._totals(piece, len(rows)).ravel()
         halves = len(total) // classes
         key = of_class * halves + half
-        # In order of classes, halves and codes: up to a cell its class has in its half what all cells so far have,
-        # less what is in the halves before, and the rest of the half's behind it.
+        # In order of classes, halves and codes: the rows of a cell's class in its half, up to the cell, are the rows
+        # of all cells so far, less those of the halves before. The rest of the half is behind the cell.
         order, up_to = np.argsort(of_class.astype(np.min_scalar_type(classes)), kind="stable"), np.empty_like(counts)
         up_to[order] = counts[order].cumsum()
         up_to += (total - total.cumsum())[key]
