@@ -51,6 +51,13 @@ class FineNumbers:
         """The partition into the pieces."""
         return Cuts(name, tuple(column.cut_before(start) for start in self.starts[1:].tolist()))
 
+    def shares(self, firsts: np.ndarray, cells: np.ndarray) -> np.ndarray:
+        """Returns the share of each piece, from those of the cells of the model."""
+        found = np.zeros(len(self.starts))
+        for cell, pieces in self._homes(firsts):
+            found[pieces] = cells[cell] * self._shares(pieces)
+        return found
+
     def weights(self, firsts: np.ndarray, last: int, within: Interval) -> np.ndarray:
         """Returns the share of each cell of the model that lies within an interval; arguments as of ``drawn``."""
         found = []

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from miners.synthesizer import matching
 from miners.synthesizer.fine_numbers import FineNumbers, pieces
-from miners.synthesizer.graphical_model import FEW_WALKS, WALKS, Clique, GraphicalModel, multiplied
-from miners.synthesizer.purchase import ALLOWED, CHECKED, EACH, EXPECTED, OFFERED, Purchase, divided
+from miners.synthesizer.graphical_model import FEW_WALKS, TINY, WALKS, Clique, GraphicalModel, multiplied
+from miners.synthesizer.purchase import ALLOWED, CHECKED, EACH, EXPECTED, LEAST_NOISE, OFFERED, Purchase, divided
 from miners.synthesizer.relations import found, limits, occupied
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
+from pinq.language.products import Products
 from pinq.language.scores import Misfit
 from pinq.language.specs import bind
 from pinq.public.epsilon import Epsilon
@@ -57,6 +59,7 @@ class Fitting:
         last = self._model(model, WALKS)
         last = GraphicalModel(purchase.sizes, last.rows, multiplied(last.potentials, self._masks(last)))
         fine = {purchase.specs[number].column: self._fine(number, last) for number in purchase.fines if purchase.fine}
+        last = self._matched(last, fine) if purchase.sums else last
         told = error, purchase.target, fine, purchase.order
         return SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), *told)
 
@@ -79,6 +82,34 @@ class Fitting:
         fine = FineNumbers(starts, np.zeros(len(starts)), purchase.deviation(purchase.fine))
         counts = self.handle.partition(fine.spec(column, spec.column)).noisy_count(epsilon=purchase.fine)
         return replace(fine, counts=np.asarray(counts, dtype=np.float64)[: len(starts)])
+
+    def _matched(self, model: GraphicalModel, fine: dict[str, FineNumbers]) -> GraphicalModel:
+        """Buys sums of numbers and squares; brings fine numbers and the model to them."""
+        purchase, shares, ends, homes = self.purchase, {}, {}, {}
+        for number in purchase.fines:
+            spec, cells = purchase.specs[number], model.marginal((number,))
+            column, own = purchase.schema.numeric(spec.column), fine[spec.column]
+            firsts = np.unique(bind(spec, purchase.schema).axes[0].edges(column.cells))[:-1]
+            homes[spec.column] = np.searchsorted(firsts, own.starts, side="right") - 1
+            shares[spec.column] = own.shares(firsts, cells)
+            edges = float(column.lower) + float(column.width) * np.append(own.starts, column.cells)
+            ends[spec.column] = np.array([edges[:-1], edges[1:] - float(column.width) * column.integer])
+        spans = {name: matching.spread(own, ends[name].mean(axis=0)) for name, own in shares.items()}
+        limit = matching.limit(len(spans))
+        products = Products(tuple(spans), tuple(spans.values()), pairs="squares", limit=limit)
+        sums = np.asarray(self.handle.noisy_sum(products, epsilon=purchase.sums), dtype=np.float64)
+        noise = purchase.deviation(purchase.sums) * limit / model.rows
+        factors: dict[Clique, np.ndarray] = {}
+        for number, means in zip(purchase.fines, sums[1:].reshape(2, -1).T / model.rows, strict=True):
+            name, size = purchase.specs[number].column, purchase.sizes[number]
+            known = matching.features(ends[name], spans[name])
+            tilted = matching.tilt(shares[name], known, means, noise)
+            before, after = (np.bincount(homes[name], own, size) for own in (shares[name], tilted))
+            last = homes[name][-1] + 1  # of the cell of missing values
+            before[last:], after[last:] = 1 - before.sum(), 1 - after.sum()
+            factors[(number,)] = np.where(before > 0, after / np.maximum(before, TINY), 1.0)
+            fine[name] = replace(fine[name], counts=tilted * model.rows, deviation=LEAST_NOISE)
+        return GraphicalModel(purchase.sizes, model.rows, multiplied(model.potentials, factors))
 
     def rehearse(self) -> None:
         """Asks what comes before the first round, and the round's choice."""

@@ -27,8 +27,10 @@ from miners.budget.plan import (
 )
 from miners.synthesizer.fine_numbers import PIECES
 from miners.synthesizer.graphical_model import Clique, tree_cells
+from miners.synthesizer.matching import limit
 from miners.synthesizer.relations import limits, possible
 from miners.synthesizer.synthetic_table import Bought
+from pinq.language.products import MAX_ENTRIES
 from pinq.language.specs import Cross, Cuts, Spec, Values, bind
 from pinq.public.checks import many
 from pinq.public.epsilon import ZERO, Epsilon, standard_deviation
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
 
-# Percent: tables of one column, the model's own error, fine numbers; and of a round, its choice.
-SINGLES, CHECKS, FINES, CHOICES = 3, 5, 10, 10
+# Percent: tables of one column, the model's own error, fine numbers, sums of numbers; and of a round, its choice.
+SINGLES, CHECKS, FINES, SUMS, CHOICES = 3, 5, 10, 10, 10
 CHECKED = 4  # pairs whose tables tell how far the model is off
 # Rounds for each column are this times the cube root of rows times epsilon: on Adult 12 in all were best at .1, and 26
 # at 1.
@@ -151,6 +153,11 @@ class Purchase:
         return self.total * FINES // (100 * len(self.fines)) if self.fines and self.pairs and self.singles else ZERO
 
     @property
+    def sums(self) -> Epsilon:
+        """The cost of the sums of numbers and squares."""
+        return self.total * SUMS // 100 if self.fine and len(self.fines) < MAX_ENTRIES else ZERO
+
+    @property
     def checks(self) -> Epsilon:
         """The cost of the table of a checked pair; nothing if rounds measure all pairs."""
         unknown = set(self.pairs) - {table.columns for table in self.known}
@@ -159,7 +166,9 @@ class Purchase:
     @property
     def worth(self) -> Epsilon:
         """The cost of all rounds without earlier counts."""
-        return self.total - self.single * len(self.specs) - self.checks * CHECKED - self.fine * len(self.fines)
+        return (
+            self.total - self.single * len(self.specs) - self.checks * CHECKED - self.fine * len(self.fines) - self.sums
+        )
 
     @property
     def turns(self) -> int:
@@ -192,7 +201,8 @@ class Purchase:
     @property
     def needed(self) -> Epsilon:
         """The cost of the remaining queries."""
-        return self.single * len(self.singles) + self.rounds + self.checks * CHECKED + self.fine * len(self.fines)
+        numbers = self.fine * len(self.fines) + self.sums
+        return self.single * len(self.singles) + self.rounds + self.checks * CHECKED + numbers
 
     def room(self, left: Epsilon) -> float:
         """The largest number of cells of the junction tree, by the rest of the rounds' price."""
@@ -296,6 +306,10 @@ class Purchase:
             yield count_line(
                 schema, "rows in the finer cells of numbers", cells, self.fine * len(self.fines), self.fine
             )
+        if self.sums:
+            noise = self.deviation(self.sums) * limit(len(self.fines))
+            asked = "sums and squares of numbers, in halves of their ranges"
+            yield PlanLine(0, asked, "noisy_sum", 1, self.sums.exact, noise)
         if self.checks:
             asked = f"rows in the cells of {CHECKED} pairs drawn at random"
             yield count_line(schema, asked, CHECKED * largest, self.checks * CHECKED, self.checks)

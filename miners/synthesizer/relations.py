@@ -25,7 +25,7 @@ from pinq.language.specs import Spec, bind
 from pinq.public.schema import Schema
 
 MEETINGS = 30  # of two rows of a cell at random: half of the wrong ones find a partner each time
-PLAIN = 1.5  # deviations of noise: cells of numbers far out with fewer rows are empty
+PLAIN = 2.0  # deviations of noise: cells of numbers far out with fewer rows are empty
 TELLING = 10.0  # deviations of noise by which the most frequent value alone must be worse than a relation
 
 

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Means and deviations of synthetic numbers are those of noisy sums: for any shares, and for whole tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pinq
+from miners import Synthesizer
+from miners.synthesizer.matching import features, limit, spread, tilt
+
+ROWS = 4_000
+NUMBERS = ["age", "income", "spent", "opened"]
+SCHEMA = pinq.Schema(
+    columns={
+        "age": pinq.Numeric(lower=0, upper=120, integer=True),
+        "income": pinq.Numeric(lower=0, upper=1_000_000),
+        "spent": pinq.Numeric(lower=-500, upper=20_000, nullable=True),
+        "opened": {"type": "date", "lower": "1990-01-01", "upper": "2029-12-31"},
+        "kind": pinq.Categorical(values=("a", "b", "c")),
+    },
+    max_rows=ROWS,
+)
+
+
+def rows() -> pd.DataFrame:
+    draw = np.random.default_rng(4)
+    kind = draw.choice(list("abc"), ROWS, p=[0.5, 0.3, 0.2])
+    spent = draw.gamma(2, 700, ROWS)
+    return pd.DataFrame(
+        {
+            "age": draw.normal(40 + 9 * (kind == "b"), 11, ROWS).round().clip(18, 95),
+            "income": np.exp(draw.normal(10.4, 0.5, ROWS) + 0.5 * (kind == "c")),
+            "spent": np.where(draw.random(ROWS) < 0.2, np.nan, spent),
+            "opened": pd.Timestamp("2012-01-01") + pd.to_timedelta(draw.integers(0, 2_500, ROWS), unit="D"),
+            "kind": kind,
+        }
+    )
+
+
+def plain(column: pd.Series) -> pd.Series:
+    """Numbers, or days of dates."""
+    dates = column.name == "opened"
+    return (pd.to_datetime(column) - pd.Timestamp(0)) / pd.Timedelta(days=1) if dates else column.astype(float)
+
+
+@pytest.mark.parametrize(("epsilon", "off"), [(1, 0.1), (4, 0.05)])
+def test_means_and_deviations_are_kept(epsilon: float, off: float) -> None:
+    """Under wide bounds, with missing values and dates, for the price of the plan."""
+    private = rows()
+    apart, wide = [], []
+    for seed in range(2):
+        with pinq.simulate(SCHEMA, data=private, epsilon=epsilon) as handle:
+            fitted = Synthesizer(epsilon=epsilon, random_state=seed).fit(handle)
+            assert fitted.cost_ == handle.budget.spent == epsilon == fitted.plan(SCHEMA).total
+        made = fitted.sample(ROWS, random_state=1)
+        pairs = [(plain(private[name]), plain(made[name])) for name in NUMBERS]
+        apart.append([abs(own.mean() - real.mean()) / real.std() for real, own in pairs])
+        wide.append([abs(own.std() / real.std() - 1) for real, own in pairs])
+    assert np.mean(apart, axis=0).max() < off
+    assert np.mean(wide, axis=0).max() < 1.5 * off
+    assert Synthesizer.from_json(fitted.to_json()).sample(9, random_state=1).equals(fitted.sample(9, random_state=1))
+
+
+def test_shares_have_the_means_that_are_asked_for() -> None:
+    """Without noise exactly, with noise as far as it lets one believe; missing rows stay in the sum."""
+    draw = np.random.default_rng(0)
+    shares = draw.dirichlet(np.ones(40)) * 0.8
+    known = features(np.linspace(-3, 3, 41)[[*range(40)], None].T.repeat(2, axis=0), (-3, 3))
+    asked = np.array([0.05, 0.2])
+    assert np.allclose(tilt(shares, known, asked, 0.0) @ known, asked, atol=1e-4)
+    before = shares @ known
+    assert np.allclose(tilt(shares, known, asked, 1e3), shares, atol=1e-4)
+    half = tilt(shares, known, asked, 0.05) @ known
+    assert (np.abs(half - asked) < np.abs(before - asked)).all()
+
+
+@pytest.mark.parametrize("numbers", [(5.0, -7.0), (1.0, 1.0), (-1.0, 0.0), (1e9, 1e9)])
+@pytest.mark.parametrize("noise", [0.0, 0.01, 1.0])
+def test_impossible_means_do_no_harm(numbers: tuple[float, float], noise: float) -> None:
+    """Noise can ask for anything: shares stay shares, also of one piece, and of none with rows."""
+    for shares in (np.full(5, 0.2), np.array([0.0, 1.0, 0, 0, 0]), np.array([0.3, 0, 0, 0, 0]), np.array([1.0])):
+        known = features(np.linspace(-9, 9, len(shares))[None].repeat(2, axis=0), (-8, 8))
+        found = tilt(shares, known, np.array(numbers), noise)
+        assert np.isfinite(found).all()
+        assert (found >= 0).all()
+        assert found.sum() <= 1 + 1e-9
+        assert not found[shares == 0].any()
+
+
+def test_ranges_hold_most_rows() -> None:
+    """About the mean, wider than nearly all rows; and no range is empty."""
+    middles = np.arange(100.0)
+    shares = np.exp(-middles / 10) / np.exp(-middles / 10).sum()
+    low, high = spread(shares, middles)
+    assert (low + high) / 2 == pytest.approx(shares @ middles)
+    assert 35 < high < 60
+    low, high = spread(np.array([1.0]), np.array([3.0]))
+    assert low < 3 < high
+    assert [limit(1), limit(2), limit(9)] == [2.5, 3.0, 6.5]
