@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pinq.errors import QueryError
+from pinq.public.checks import brief
 from pinq.public.plugins import optional
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ def pyplot(drawing: str) -> ModuleType:
 
 def axes_of(drawing: str, ax: Axes | None, size: tuple[float, float]) -> Axes:
     """Returns the axes to draw on: the given ones, or those of a new figure of a size in inches."""
+    if ax is not None and not hasattr(ax, "imshow"):
+        raise QueryError(f"is {brief(ax)}", parameter="ax", allowed="axes of matplotlib, or None for a new figure")
     if ax is not None:
         return ax
     _, axes = pyplot(drawing).subplots(figsize=size, layout="constrained")

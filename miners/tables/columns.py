@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pinq.analyst.answers import NoisyArray
+from pinq.analyst.lessons import called_by_name
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.language.specs import MAX_PARTS, Cuts, Groups, Spec, Splitting, Values, bind
@@ -113,6 +114,7 @@ Condition = Value | None | Sequence[Value | None] | tuple[float | None, float | 
 MAX_BINS = 10_000
 
 
+@called_by_name
 def where(handle: PrivateQueryable, **conditions: Condition) -> PrivateQueryable:
     """Returns a handle on the rows that meet all conditions; free.
 

@@ -60,7 +60,9 @@ def called_by_name(verb: Callable[P, R]) -> Callable[P, R]:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise
             ways = (
-                name if one.kind is not one.KEYWORD_ONLY else f"{name}={'0.1' if name == 'epsilon' else '...'}"
+                str(one).partition(":")[0]
+                if one.kind is not one.KEYWORD_ONLY
+                else f"{name}={'0.1' if name == 'epsilon' else '...'}"
                 for name, one in signature(verb).parameters.items()
                 if one.default is one.empty and name != "self"
             )

@@ -151,7 +151,10 @@ class Declared(Shown, BaseModel):
 
     if not TYPE_CHECKING:  # a type checker reads the fields
 
-        def __init__(self, **fields: Any) -> None:
+        def __init__(self, *unnamed: Any, **fields: Any) -> None:
+            if unnamed:
+                needed = [f"{name}=..." for name, field in type(self).model_fields.items() if field.is_required()]
+                raise QueryError(f"{type(self).__name__} takes each value by its name: ({', '.join(needed)}).")
             try:
                 super().__init__(**fields)
             except ValidationError as error:

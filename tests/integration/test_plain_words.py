@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import pinq
-from miners.tables import correlation, histogram
+from miners.tables import correlation, histogram, where
 from pinq import Categorical, Cross, Cuts, Date, DateTime, Numeric, PrivacyUnit, Schema, Values
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.cli import base
@@ -192,7 +192,15 @@ def test_a_call_that_lacks_something_is_told_what_to_write(handle: PrivateQuerya
             getattr(handle, name)
     with pytest.raises(QueryError, match="'x' is named twice; name each column once"):
         correlation(handle, ["x", "x"], epsilon=0.1)
+    for given in ({"x": (20, 30)}, "x > 30", pd.Series([True])):
+        with pytest.raises(QueryError, match=r"takes 1 positional argument.*write where\(handle, \*\*conditions\)"):
+            where(handle, given)  # type: ignore[call-arg]
+    for kind, needed in ((Categorical, r"values=\.\.\."), (Numeric, r"lower=\.\.\., upper=\.\.\.")):
+        with pytest.raises(QueryError, match=rf"^{kind.__name__} takes each value by its name: \({needed}\)\.$"):
+            kind(("a", "b"))  # type: ignore[misc,operator]
     table = histogram(handle, "x", bins=2, epsilon=0.1)
+    with pytest.raises(QueryError, match="`ax` is 'bars'; it must be axes of matplotlib"):
+        table.plot("bars")  # type: ignore[arg-type]
     for wrong in ("vlaue", 0, None):
         with pytest.raises(KeyError, match=r"is no column of this table.*it has x, value, low, high"):
             table[wrong]  # type: ignore[index]
