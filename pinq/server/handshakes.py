@@ -32,7 +32,7 @@ PAUSE_SECONDS = 0.05  # before another try where the process has no file left
 class ServerLoop(Loop):
     """uvloop, or asyncio's loop, whose TLS servers bound their handshakes."""
 
-    async def create_server(self, protocol_factory: Any, *args: Any, **words: Any) -> Any:  # type: ignore[override]
+    async def create_server(self, protocol_factory: Any, *args: Any, **words: Any) -> Any:
         """Makes a server, as any loop does."""
         context, listening = words.get("ssl"), words.get("sock")
         if context is None or listening is None:
