@@ -702,6 +702,7 @@ class Select:
             return False
         if unit.max_rows > 1:
             why = f"a value of `{unit.column}` has up to {unit.max_rows:,} rows here, and rows alone are counted"
+            why += "; a provider can declare a table of persons (docs/sql.md)"
             self.text.refuse(node, f"COUNT(DISTINCT {unit.column}): {why}; write COUNT(*), which is that many at most")
         return True
 

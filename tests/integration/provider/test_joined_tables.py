@@ -103,6 +103,36 @@ def test_a_joined_table_is_asked_checked_and_served_as_others_are(tmp_path: Path
     served.close()
 
 
+@pytest.mark.parametrize(
+    ("names", "most", "query", "persons"),
+    [
+        ("v.ward", 2, "SELECT ward, COUNT(*) FROM made GROUP BY ward", {"n": 2, "s": 2}),
+        (
+            "count(*) AS n",
+            1,
+            "SELECT COUNT(DISTINCT person) FROM made",
+            {3: 2, 1: 1},
+        ),  # visits, and the persons with so many
+    ],
+)
+def test_persons_are_counted_beside_rows(
+    names: str, most: int, query: str, persons: dict[Any, int], tmp_path: Path
+) -> None:
+    """A person counts once in each ward, or once; the noise is that of so many rows."""
+    pytest.importorskip("sqlglot")
+    files(tmp_path, PATIENTS, [*VISITS, *[("3", "n", "1")] * 3])
+    groups = "v.pid, v.ward" if names == "v.ward" else "v.pid"
+    select = f"SELECT v.pid AS person, {names} FROM visits v GROUP BY {groups}"
+    policy = clinic(tmp_path, select, names.split(".")[-1].split()[-1], rows=most)
+    assert Counter(value for person, value in rows_of(policy) if person) == persons
+    grant(policy, "ana", 9)
+    with pinq.open(policy, analyst="ana", table="made") as handle:
+        assert handle.noisy_count(epsilon=1).scale == most
+        frame = pinq.sql(handle, query, epsilon=8).frame
+        assert len(frame) == most
+        assert handle.budget.spent == 9
+
+
 def test_the_command_check_says_what_is_wrong_with_a_select(tmp_path: Path) -> None:
     files(tmp_path, PATIENTS, VISITS)
     done = CliRunner().invoke(app, ["check", f"{clinic(tmp_path, EACH.replace('v.pid', 'v.ward'))}"])
