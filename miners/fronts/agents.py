@@ -33,6 +33,7 @@ from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.checks import first_of, many
 from pinq.public.epsilon import Epsilon, EpsilonLike
+from pinq.public.schema import Value
 
 MOST_ROWS = 500  # numbers of an answer in words: more than a person reads
 MOST_LINES = 50  # acts of a history
@@ -193,7 +194,7 @@ class Agent:
         return self._asked(f"sql: {sql}", epsilon, ask) if spends else self._priced(ask())
 
     def _table(
-        self, spends: bool, kind: str, epsilon: EpsilonLike, columns: Any = (), by: Any = (), **values: str
+        self, spends: bool, kind: str, epsilon: EpsilonLike, columns: Any = (), by: Any = (), **values: Value
     ) -> Told:
         several, statistic = kind in ("crosstab", "summary"), kind in _STATISTICS
         if kind not in _KINDS:
@@ -310,7 +311,8 @@ def _checked(tool: Tool, arguments: object) -> dict[str, Any]:
         types = tool.takes[name]["type"]
         types = [types] if isinstance(types, str) else types
         kinds = tuple(kind for each in types for kind in _TYPES[each])
-        right = isinstance(value, kinds) and not isinstance(value, bool)
+        kinds += (int, float, bool) if name in ("observed", "exposed") else ()  # values, as a column may have them
+        right = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
         if not right or (isinstance(value, list) and not all(isinstance(each, str) for each in value)):
             raise QueryError(f"`{name}` of `{tool.name}` must be {' or '.join(types)}.")
     return values

@@ -32,7 +32,7 @@ from miners.tables.table import NUMBERS, Draft, Table, TableFunction
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Spec, Values
-from pinq.public.checks import is_listing, whole_number
+from pinq.public.checks import is_listing, text_of_any, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema, Value
 
@@ -187,8 +187,8 @@ class Axis:
             value = {(True, False): self.labels[0], (False, True): self.labels[1]}.get(
                 (texts[0] in YES and texts[1] in NO, texts[1] in YES and texts[0] in NO)
             )
-        written = [str(label) for label in self.labels]
-        for named, known in ((str(value), written), (str(value).lower(), texts)):
+        written = [text_of_any(label) for label in self.labels]
+        for named, known in ((text_of_any(value), written), (str(value).lower(), texts)):
             if value is not None and known.count(named) == 1:
                 return known.index(named)
         allowed = f"one of {', '.join(written)}, the parts of `{self.name}`"

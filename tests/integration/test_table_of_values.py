@@ -21,6 +21,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import pinq
+from miners.fronts.agents import Agent
+from miners.statistics import cells
 from pinq.engine import encode, open_engine
 from pinq.errors import QueryError
 from pinq.policy.policy import Policy
@@ -287,6 +290,39 @@ def test_a_condition_reads_a_text_as_a_table_does(name: str) -> None:
                     compared(text)
             else:
                 assert compared(text) is not None
+
+
+@pytest.mark.parametrize(
+    ("values", "given", "part"),
+    [
+        ([1, 2], [1, 1.0, "1"], 0),
+        ([1, 2], [2, 2.0, "2"], 1),
+        (["f", "F"], ["f"], 0),
+        (["f", "F"], ["F"], 1),
+        ([True, False], [True, "true", "True"], 0),
+        (["1.0", "2.0"], ["1.0"], 0),
+        (["Yes", "no"], ["YES", "yes"], 0),
+        (["a", "b"], ["c", 1, True], None),
+        (["f", "F", "m"], ["M"], None),
+    ],
+)
+def test_an_agent_and_a_statistic_take_a_value_as_it_is_declared(
+    values: list[Any], given: list[Any], part: int | None
+) -> None:
+    """A number or a truth value is itself, whatever the client makes of it; a letter's case decides where it must."""
+    columns = {"event": Categorical(values=values), "group": Categorical(values=("a", "b"))}
+    handle = pinq.simulate(pinq.Schema(columns=columns, max_rows=100), rows=50, epsilon=1)
+    agent = Agent(handle, per_call=1, per_session=1)
+    for value in given:
+        asked = {"kind": "odds_ratio", "columns": ["event", "group"], "observed": value, "exposed": "a", "epsilon": 0.1}
+        told = agent.call("price_table", asked)
+        axis = cells.Axis.of(handle, "event", None)
+        if part is None or len(values) != 2:
+            assert told.is_error
+            assert f"is {value!r}" in told.text or len(values) != 2
+        else:
+            assert axis.position(value, "observed") == part
+            assert not told.is_error, told.text
 
 
 CLOSE = st.text("0123456789+-.,eE_:TZ '\"\u00a0\u0661x", max_size=12) | st.sampled_from(TEXTS)
