@@ -440,13 +440,15 @@ class Workbooks(TextFiles):
             self._sheets.pop(file)  # read once, for header and rows
             lines.total += len(rows)
             for reason, counts in self._losses[file].items():
-                found = {self.names[int(place)]: n for place, n in counts.items() if int(place) < len(self.names)}
+                found = {self.names[int(place)]: n for place, n in counts.items() if 0 <= int(place) < len(self.names)}
                 lines.cells.setdefault(reason, Counter()).update(found)
             cells = ([row[place] if place < len(row) else None for row in rows] for place in places)
             yield pa.table({name: pa.array(own, pa.string()) for name, own in zip(columns, cells, strict=True)})
 
     def _glances(self) -> dict[str, list[list[str]]]:
-        return {"": [[cell or "" for cell in row] for row in self._rows(self._files[0])[:GLANCE_LINES]]}
+        rows = [[cell or "" for cell in row] for row in self._rows(self._files[0])[:GLANCE_LINES]]
+        first = min((_empty(row) for row in rows if sum(map(bool, row)) > 1), default=0)
+        return {"": [row[first:] for row in rows]}
 
     def _header(self, file: Path) -> tuple[str, ...]:
         rows = self._rows(file)[self._dialect.skip :]
@@ -483,8 +485,12 @@ class Workbooks(TextFiles):
                 "file, or needs too much memory. Open it, and save it anew as .xlsx."
             )
         self._require_sheet(file, *lines[0])
-        self._sheets[file], self._losses[file] = lines[1:-1], lines[-1]
-        return self._sheets[file]
+        rows, losses = lines[1:-1], lines[-1]
+        if own.header is True and (first := _empty(rows[own.skip] if own.skip < len(rows) else [])):
+            rows = [row[first:] for row in rows]  # the table begins where its header does
+            losses = {kind: {str(int(at) - first): n for at, n in own.items()} for kind, own in losses.items()}
+        self._sheets[file], self._losses[file] = rows, losses
+        return rows
 
     def _require_sheet(self, file: Path, names: Sequence[str], hidden: Sequence[str]) -> None:
         """Raises ``FormatDoubt``, with the sheets that a spreadsheet program shows, unless one is read."""
@@ -497,6 +503,11 @@ class Workbooks(TextFiles):
                 "policy `csv: {sheet: NAME}`).",
                 [{"sheet": name} for name in names if name not in hidden] or [{"sheet": name} for name in names],
             )
+
+
+def _empty(row: Sequence[object]) -> int:
+    """The number of empty cells before the first filled one; 0 where none is filled."""
+    return next((number for number, cell in enumerate(row) if cell), 0)
 
 
 def _difference(names: Sequence[str], others: Sequence[str]) -> str:

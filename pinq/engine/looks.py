@@ -13,10 +13,18 @@ from collections.abc import Iterable, Sequence
 import duckdb
 
 MOSTLY = 0.8  # of the texts have a form
+SOME = 0.05  # of them have another form of the same
 MOST_CODES = 4  # of one column
 SHOWN = 200  # different texts that are looked at
 _AMOUNT = re.compile(r"(?P<before>[A-Z]{3}(?=\W)|[$€£¥])?\W{0,2}\d[\d.,'\u00a0\u202f ]*(?P<after>[^\d]{0,8})")
+_OTHER_DATES = "dates in another form, such as {!r}; write 2024-11-16 in the source, or derive a date by a `formula:`"
+_OTHER_DIGITS = re.compile(r"(?=.*[^\x00-\x7f])[+\-\u2212\u2013\uff0d]?\d[\d.,·\u066b\u066c\uff0e\uff0c'’\s]*")
+_GROUPS_OF_TWO = re.compile(r"[+-]?\d{1,2}(,\d\d)+,\d{3}(\.\d+)?")
 _FORMS = {
+    r"\d{1,2}\W{0,2}[^\W\d]{3,12}\W{0,2}\d{4}|[^\W\d]{3,12}\W{0,2}\d{1,2}\W{0,2}\d{4}": _OTHER_DATES,
+    r"\d{4}[年년]\W?\d{1,2}[月월]\W?\d{1,2}[日일]|(0[1-9]|[12]\d|3[01])(0[1-9]|1[0-2])(19|20)\d\d": _OTHER_DATES,
+    r"(19|20)\d\d(\W|\W?[WQTK]\W?)\d{1,2}|[WQTK]\W?\d{1,2}\W?(19|20)\d\d": "weeks, months or quarters, such as {!r}; "
+    "derive a date or a number by a `formula:`",
     r"\d{1,2}([./-])\d{1,2}\1\d{2}( .*)?": "dates with years of two digits, which have no century; "
     "write four digits, or in a text file name the earliest year: --dates %d.%m.%y --century 1930",
     r".*\d:\d\d(:\d\d)? ?[AaPp]\.?[Mm]\.?": "times of the 12-hour clock; in a text file declare them, "
@@ -33,13 +41,26 @@ CODES = (*range(-9, 0), *(sign * int(digit * length) for sign in (1, -1) for dig
 def looks_like(texts: Sequence[str]) -> str:
     """Says what most of a column's texts are; empty for no known form."""
     for pattern, said in _FORMS.items():
-        if sum(re.fullmatch(pattern, text.strip()) is not None for text in texts) >= MOSTLY * len(texts) > 0:
-            return said
+        if len(alike := _written(re.compile(pattern), texts)) >= MOSTLY * len(texts) > 0:
+            return said.format(alike[0])
     found = [match for text in texts if (match := _AMOUNT.fullmatch(text.strip()))]
     signs = {(match["before"], match["after"].strip()) for match in found} - {(None, "")}
     if found and len(found) >= MOSTLY * len(texts) and 0 < len(signs) <= 5:
-        return f"numbers with a sign or unit, such as {found[0][0]!r}; derive a number by a `formula:`"
+        shown = next(match[0] for match in found if (match["before"], match["after"].strip()) in signs)
+        return f"numbers with a sign or unit, such as {shown!r}; derive a number by a `formula:`"
+    plain = [_written(re.compile(rf"[+-]?\d+{decimals}", re.ASCII), texts) for decimals in ("", "[.]\\d+", "[,]\\d+")]
+    other = _written(_OTHER_DIGITS, texts) or _written(_GROUPS_OF_TWO, texts)
+    if sum(map(len, (other, *plain))) >= MOSTLY * len(texts) > 0:
+        if len(other) >= SOME * len(texts):
+            return f"numbers in other digits or signs, such as {other[0]!r}; write them by 0 to 9 and one sign"
+        if min(map(len, plain[1:])) >= SOME * len(texts):
+            return f"numbers in two forms, such as {plain[1][0]!r} and {plain[2][0]!r}; write all of them in one"
     return ""
+
+
+def _written(form: re.Pattern[str], texts: Sequence[str]) -> list[str]:
+    """The texts of a form, blanks around them aside."""
+    return [text for text in texts if form.fullmatch(text.strip())]
 
 
 def some_texts(connection: duckdb.DuckDBPyConnection, table: str, value: str) -> list[str]:

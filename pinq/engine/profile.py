@@ -22,7 +22,7 @@ class ColumnProfile:
         numbers: Rows whose value encoding would read as a number.
         low, high: Smallest and largest finite number.
         are_whole: Whether all finite numbers are whole.
-        zero_led: Values like 007, which are codes and no numbers.
+        zero_led: Values like 007 and 1E5, which are codes and no numbers; a program writes that number as 1E+5.
         longest: Characters of the longest text.
         distinct: The approximate number of different values.
     """
@@ -61,8 +61,8 @@ def profile(
         f"isnan({number})), "
         f"min({number}) {finite}, max({number}) {finite}, coalesce(bool_and({number} = trunc({number})) "
         f"{finite}, false), "
-        f"count(*) FILTER (regexp_matches({q}::VARCHAR, '^[+-]?0[0-9]')), coalesce(max(length({q}::VARCHAR)), 0), "
-        f"approx_count_distinct({q}) FROM {table}"
+        f"count(*) FILTER (regexp_matches({q}::VARCHAR, '^[+-]?0[0-9]|^[0-9]+[eE][0-9]+$')), "
+        f"coalesce(max(length({q}::VARCHAR)), 0), approx_count_distinct({q}) FROM {table}"
     ).fetchone()
     assert facts is not None
     texts = None

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads JSON lines, and files of SPSS, SAS and Stata, each value as the text that a CSV file would have.
 
-A line of JSON is one row. It is unreadable, and left out, where it is longer than ``MAX_LINE``, or no object in
-the declared encoding; a field that it lacks is missing. Numbers keep their digits; a nested value is its JSON, in
-which numbers are texts. The columns are the fields that stand in at least half of the first lines of the first
-file: names are public, and one row must not make one.
+A line of JSON is one row. It is unreadable, and left out, where it is longer than ``MAX_LINE``, no object in the
+declared encoding, or an object with a field twice; a field that it lacks is missing. Numbers keep their digits, and
+5.0 and 5e0 are 5; a nested value is its JSON, in which numbers are texts. The columns are the fields that stand in
+at least half of the first lines of the first file: names are public, and one row must not make one.
 
 In files of SPSS, SAS and Stata a label stands in the place of the value that it names, a date is 2024-11-16, and a
 value that the file declares missing is missing. A number of a date's column that no calendar has is its first or
@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,12 +35,13 @@ import pyarrow as pa
 from pinq.engine.delimited import GLANCE_LINES, MAX_LINE, Lines, TextFiles, blocks, line_of, opened
 from pinq.engine.formats import column_fault
 from pinq.engine.frames import texts_of
-from pinq.errors import PolicyError
+from pinq.errors import PolicyError, printable
 from pinq.policy.dialect import Dialect
 from pinq.public.dates import DAY, microseconds_of, write_moment
 from pinq.public.plugins import optional
 
 ROWS = 50_000  # of a file of SPSS, SAS or Stata that are read at a time
+MOST_DIGITS = 400  # of a JSON number that is written out: more than a number of floating point has
 _NO_OBJECT = "that is no JSON object with each field once"
 
 
@@ -102,9 +104,9 @@ class JsonLines(Records):
 
     def _parsed(self, line: bytes) -> object:
         """The value of a line, numbers as they are written; None where it is too long, or no JSON."""
-        read = partial(json.loads, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=_once)
+        read = partial(json.loads, parse_int=_number_text, parse_float=_number_text, parse_constant=str)
         try:
-            return read(line.decode(self._dialect.encoding)) if len(line) < MAX_LINE else None
+            return read(line.decode(self._dialect.encoding), object_pairs_hook=_once) if len(line) < MAX_LINE else None
         except (ValueError, RecursionError):
             return None
 
@@ -114,6 +116,15 @@ def _once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found := dict(fields)) < len(fields):
         raise ValueError("a field stands twice")
     return found
+
+
+def _number_text(text: str) -> str:
+    """A number's digits, one text for one number: 5.0, 5e0 and 5 are one person; one too long for that as it stands."""
+    if text.isdecimal() or abs((number := Decimal(text)).adjusted()) > MOST_DIGITS:
+        return text
+    plain = f"{number:f}"
+    plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
+    return "0" if plain == "-0" else plain
 
 
 def _json_text(value: object) -> str | None:
@@ -165,15 +176,26 @@ class StatisticalFiles(Records):
         try:
             read = getattr(package, f"read_{_kind(file)}")
             declared = read(file, metadataonly=True)[1].file_encoding or "utf-8"
-            encoding = codecs.lookup({"BIG-5": "big5", "WINDOWS-936": "gbk"}.get(declared, declared)).name
+            encoding = {"BIG-5": "big5", "WINDOWS-936": "gbk"}.get(declared, declared)
+            _require_known(file, encoding)
             # The package refuses a file for one text that is none in the file's encoding.
             yield package, partial(read, encoding="LATIN1"), encoding
         # Whose text may quote a value.
         except (package.ReadstatError, package.PyreadstatError, OSError, UnicodeError, LookupError):
             raise PolicyError(
-                f"The file {file} cannot be read: it is damaged, has an unknown encoding, or is of another kind than "
-                "its name says."
+                f"The file {file} cannot be read: it is damaged, or is of another kind than its name says."
             ) from None
+
+
+def _require_known(file: Path, encoding: str) -> None:
+    """Raises ``PolicyError`` for a file in an encoding that Python does not have."""
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        raise PolicyError(
+            f"The file {file} is in the encoding {printable(encoding)[:40]}, which is not read here: open it in its "
+            "program, and save it anew in Unicode (UTF-8)."
+        ) from None
 
 
 def _kind(file: Path) -> str:

@@ -45,6 +45,7 @@ _BLANK = " \t\r\n"
 FORMULAS = "formulas without a saved value; open the workbook in a spreadsheet program, and save it"
 MERGED = "merged cells, which give their value to the first row alone; unmerge them, and fill each row"
 DIGITS = "numbers of more than 15 digits, which spreadsheet programs cut; where they are codes, write them as text"
+PADDED = "numbers that are shown with zeros before them, which are not read; where they are codes, write them as text"
 Losses = dict[str, Counter[int]]
 """Numbers of cells of each column that are not read as they stand, by kind."""
 
@@ -94,12 +95,12 @@ class Streamed:
         )
         self._strings = [_string(own) for own in self._root(kinds["sharedStrings"])] if "sharedStrings" in kinds else []
         self._formats = _formats(self._root(kinds["styles"])) if "styles" in kinds else []
-        self._uncomputed = Counter[int]()
+        self._uncomputed, self._padded = Counter[int](), Counter[int]()
         self._merged: list[Area] = []
 
     def losses(self, name: str, above: int) -> Losses:
         """The cells that ``rows`` did not read, below the header."""
-        return {FORMULAS: self._uncomputed, MERGED: _covered(self._merged, above)}
+        return {FORMULAS: self._uncomputed, PADDED: self._padded, MERGED: _covered(self._merged, above)}
 
     def rows(self, name: str) -> Iterator[tuple[int, list[object]]]:
         """The rows of a sheet that are written, each with its number from 0 on."""
@@ -134,6 +135,8 @@ class Streamed:
             letters = address.rstrip(_DIGITS)
             column = column + 1 if letters == address else _column(letters, column + 1)
             value = self._value(cell)
+            if str in self._formats and isinstance(value, float) and self._shape(cell.get("s", "")) is str:
+                self._padded[column] += 1
             if value is None:
                 if any(_local(own.tag) == "f" for own in cell) and cell.get("t") not in ("str", "e"):
                     self._uncomputed[column] += 1
@@ -177,8 +180,8 @@ class Streamed:
             number = float(text if text.isascii() and "_" not in text and text == text.strip() else "-")
         except ValueError:
             return None if typed else text
-        shape = self._formats[int(style)] if style.isdecimal() and int(style) < len(self._formats) else None
-        if shape is None:
+        shape = self._shape(style)
+        if shape in (None, str):
             return number
         span = timedelta(milliseconds=round(number * 86_400_000))
         if shape is timedelta:
@@ -187,6 +190,9 @@ class Streamed:
             return (datetime.min + span % timedelta(days=1)).time()
         epoch = datetime(1904, 1, 1) if self._from_1904 else datetime(1899, 12, 30 if number >= 60 else 31)
         return epoch + span
+
+    def _shape(self, style: str) -> type | None:
+        return self._formats[int(style)] if style.isdecimal() and int(style) < len(self._formats) else None
 
 
 class Loaded:
@@ -281,7 +287,7 @@ def _moment(text: str) -> object:
 
 
 def _formats(styles: Element) -> list[type | None]:
-    """The type of time that each style shows, ``datetime`` or ``timedelta``; None for a number."""
+    """The type of time that each style shows, ``datetime`` or ``timedelta``; ``str`` for zeros, None for a number."""
     codes = {own.get("numFmtId"): own.get("formatCode", "") for own in styles.iter() if _local(own.tag) == "numFmt"}
     own = next((own for own in styles if _local(own.tag) == "cellXfs"), ())
     return [_format(style.get("numFmtId", ""), codes) for style in own]
@@ -292,6 +298,8 @@ def _format(number: str, codes: dict[str | None, str]) -> type | None:
         known = int(number) if number.isdecimal() else 0
         return datetime if known in _DATES else timedelta if known in _DURATIONS else None
     code = _LITERAL.sub("", codes[number]).partition(";")[0].lower()
+    if re.fullmatch("0{2,}", code):
+        return str
     if re.search(r"\[(h+|m+|s+)\]", code):
         return timedelta
     return datetime if re.search(r"[dmyhs]|a/p", re.sub(r"\[[^]]*\]", "", code)) else None

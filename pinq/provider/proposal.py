@@ -218,6 +218,9 @@ MAX_CATEGORIES = 1000
 OTHER = "other"
 READ_ONLY = ("names of persons", "employers", "free text")  # texts: numbers under such a name are no such
 MAX_TEXT = 200
+MOST_WORDS = 5  # different texts among numbers; a fifth of the values are numbers
+USUAL = (-43_829, 47_846)  # days since 1970: from 1850 to 2100
+NEVER = ("1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01")  # zero, as programs write it as a date
 FIRST = 10  # rows that are shown as they are read
 
 
@@ -555,7 +558,7 @@ def _declare(
         looked.dates is None
         and looked.kind == "VARCHAR"
         and seen.distinct > FEW
-        and seen.numbers < MOSTLY * seen.filled
+        and (seen.numbers < MOSTLY * seen.filled or seen.zero_led)
     ):
         texts = seen.texts[:SHOWN] if seen.texts else some_texts(connection, table, quoted(name))
         if said := looks_like(texts):
@@ -586,6 +589,18 @@ def _require_no_person(name: str, looked: _Looked, proposed: Proposed) -> None:
     numbering = FEW < cells == seen.numbers == proposed.rows and seen.distinct > proposed.rows * 0.9
     if numbering and not is_quantity(name):
         raise _LeftOut("it numbers the rows")
+
+
+def _among_words(connection: duckdb.DuckDBPyConnection, table: str, name: str, seen: ColumnProfile) -> bool:
+    """Whether a column measures, and a few different texts stand in the place of numbers, such as "not measured"."""
+    if (
+        seen.are_whole
+        or seen.distinct <= FEW
+        or not seen.filled <= MOST_WORDS * seen.numbers < MOST_WORDS * seen.filled
+    ):
+        return False
+    words = f"count(DISTINCT {quoted(name)}::VARCHAR) FILTER (number_of({quoted(name)}) IS NULL)"
+    return bool(connection.execute(f"SELECT {words} <= {MOST_WORDS} FROM {table}").fetchall()[0][0])
 
 
 def _lack(missing: int, rows: int, noun: str) -> str:
@@ -650,7 +665,15 @@ def _propose_dates(
     lack = _lack(rows - count, rows, "date") + (
         _unread(connection, table, f"moment_of({value})", name) if unread else ""
     )
-    return {**declared, "unreviewed": waiting}, {"type": guess, "nullable": lack}
+    return {**declared, "unreviewed": waiting}, {"type": guess, "nullable": lack} | _unusual(first, last)
+
+
+def _unusual(first: float, last: float) -> dict[str, str]:
+    """Names dates that lie far away, or that programs write for none."""
+    days = {key: write_moment(int(day) * DAY)[:10] for key, day in (("lower", first), ("upper", last))}
+    strange = (first < USUAL[0] or days["lower"] in NEVER, last > USUAL[1])
+    said = "such as {0}: where it stands for a missing date, write `missing: ['{0}']`; of another calendar, convert it"
+    return {key: said.format(day) for (key, day), so in zip(days.items(), strange, strict=True) if so}
 
 
 def _propose_column(
@@ -662,7 +685,7 @@ def _propose_column(
     if not seen.filled:
         raise _LeftOut("it holds no values")
     few = texts is not None and len(texts) <= FEW
-    enough = seen.numbers >= (1 if few else MOSTLY) * seen.filled
+    enough = seen.numbers >= (1 if few else MOSTLY) * seen.filled or _among_words(connection, table, name, seen)
     numbers = enough and not seen.zero_led and low is not None and not looked.moment
     # A text stays a text where the source can tell it from a number, and so does a code that its
     # name gives away.

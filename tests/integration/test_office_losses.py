@@ -15,12 +15,13 @@ import pytest
 import pinq
 from pinq.engine.derived import check_formulas
 from pinq.engine.numbers import define_readings
-from pinq.engine.sheets import DIGITS, FORMULAS, MERGED
+from pinq.engine.sheets import DIGITS, FORMULAS, MERGED, PADDED
 from pinq.errors import PolicyError
 from pinq.policy.dialect import Dialect
 from pinq.policy.plain_yaml import read_yaml
 from pinq.policy.policy import Policy
 from pinq.provider.check import check
+from tests.support.tables.workbooks import book
 
 MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 LINK = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -36,7 +37,8 @@ def workbook(path: Path, cell: Callable[[int], str], after: str = "") -> Path:
     )
     parts = {
         "xl/workbook.xml": f'<workbook xmlns="{MAIN}" xmlns:r="{LINK}"><sheets><sheet name="S" r:id="r1"/></sheets></workbook>',
-        "xl/_rels/workbook.xml.rels": f'<Relationships><Relationship Id="r1" Type="{LINK}/worksheet" Target="worksheets/s.xml"/></Relationships>',
+        "xl/_rels/workbook.xml.rels": f'<Relationships><Relationship Id="r1" Type="{LINK}/worksheet" Target="worksheets/s.xml"/><Relationship Id="r2" Type="{LINK}/styles" Target="styles.xml"/></Relationships>',
+        "xl/styles.xml": '<styleSheet><numFmts><numFmt numFmtId="170" formatCode="00000"/></numFmts><cellXfs><xf numFmtId="0"/><xf numFmtId="170"/></cellXfs></styleSheet>',
         "xl/worksheets/s.xml": f'<worksheet xmlns="{MAIN}"><sheetData><row r="1">{head}</row>{rows}</sheetData>{after}</worksheet>',
     }
     with zipfile.ZipFile(path, "w") as archive:
@@ -50,6 +52,12 @@ def merged(row: int) -> str:
     return f' t="inlineStr"><is><t>{"AB"[row % 2]}</t></is>' if row % 5 == 2 else ">"
 
 
+def padded(row: int) -> str:
+    """Every ninth number is shown with zeros before it."""
+    style = ' s="1"' if row % 9 == 0 else ""
+    return f"{style}><v>{1067 + row % 5}</v>"
+
+
 AREAS = "<mergeCells>" + "".join(f'<mergeCell ref="B{row}:B{row + 4}"/>' for row in range(2, 302, 5)) + "</mergeCells>"
 HEAD = '<mergeCells><mergeCell ref="A1:B1"/></mergeCells>'
 
@@ -61,6 +69,7 @@ HEAD = '<mergeCells><mergeCell ref="A1:B1"/></mergeCells>'
         (lambda row: f"><f>A{row}*2</f><v></v>" if row % 9 == 0 else f"><v>{row % 5}</v>", "", FORMULAS),
         (merged, AREAS, MERGED),
         (lambda row: f"><v>{4_006_381_333_931_000 + row}</v>", "", DIGITS),
+        (padded, "", PADDED),
         (lambda row: f"><f>A{row}*2</f><v>{row % 5}</v>", HEAD, ""),
     ],
 )
@@ -68,7 +77,7 @@ def test_a_workbook_says_what_its_cells_lost(cell: Callable[[int], str], after: 
     """In the proposal by column, in `check` with the number of cells; a merged title costs nothing."""
     path = workbook(tmp_path / "book.xlsx", cell, after)
     text = pinq.propose(path)
-    assert [reason for reason in (FORMULAS, MERGED, DIGITS) if f"# value: {reason}." in text] == (
+    assert [reason for reason in (FORMULAS, MERGED, DIGITS, PADDED) if f"# value: {reason}." in text] == (
         [said] if said else []
     )
     policy = read_yaml(text)
@@ -120,6 +129,27 @@ def test_rare_declared_categories_are_not_listed_for_a_frame_alone(tmp_path: Pat
             "CREATE TABLE t AS SELECT (CASE WHEN i < 3 THEN 'odd' WHEN i % 2 = 0 THEN 'sad' ELSE 'ok' END)::mood AS m FROM range(300) r(i)"
         )
     assert columns(f"{tmp_path / 'm.duckdb'}::t")["m"]["values"] == ["happy", "odd", "ok", "sad"]
+
+
+@pytest.mark.parametrize("title", ["", '<row r="2"><c r="A2" t="inlineStr"><is><t>Office</t></is></c></row>'])
+def test_a_table_begins_where_its_header_does(title: str, tmp_path: Path) -> None:
+    """At C5, below a title or none: what is lost counts for its own column, and cells before the header are notes."""
+    note = '<c r="A100" t="inlineStr"><is><t>seen</t></is></c>'
+    rows = "".join(
+        f'<row r="{row}">{note if row == 100 else ""}<c r="C{row}"><v>{row % 7}</v></c><c r="D{row}">'
+        f"{'<f>1</f>' if row == 9 else f'<v>{row}.5</v>'}</c></row>"
+        for row in range(6, 106)
+    )
+    names = "".join(
+        f'<c r="{at}5" t="inlineStr"><is><t>{name}</t></is></c>' for at, name in (("C", "n"), ("D", "cost"))
+    )
+    book(tmp_path / "t.xlsx", f'{title}<row r="5">{names}</row>{rows}')
+    with pytest.raises(PolicyError, match="--skip 4"):
+        pinq.propose(tmp_path / "t.xlsx", csv=Dialect(sheet="Hinweise"))
+    text = pinq.propose(tmp_path / "t.xlsx", csv=Dialect(sheet="Hinweise", skip=4), fewest=5)
+    assert list(read_yaml(text)["columns"]) == ["n", "cost"]
+    assert f"# cost: {FORMULAS}" in text
+    assert "1 of 100 rows hold no number" in text
 
 
 def test_a_file_without_rows_is_told_as_one(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import random
+import re
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +168,19 @@ def test_one_column_never_costs_the_table(tmp_path: Path) -> None:
         ("{0} days, {1}:{2:02}", "times of day or durations"),
         ("{1}:{2:02} PM", "12-hour clock"),
         ("Name {2}{0}", ""),
+        ("{0}. März 20{2}", "dates in another form"),
+        ("{0:02}{1:02}20{2}", "dates in another form"),
+        ("20{2}年{1}月{0}日", "dates in another form"),
+        ("20{2}-W{0:02}", "weeks, months or quarters"),
+        ("Q3/20{2}", "weeks, months or quarters"),
+        ("٣{0}٫{2}", "other digits or signs"),
+        ("\uff11{0}", "other digits or signs"),
+        ("{1}\u2009{0:03},{2}", "other digits or signs"),
+        ("\u2212{0}.{2}", "other digits or signs"),
+        ("{1},{2},{0:03}", "other digits or signs"),
+        ("{2}-{0}", ""),
+        ("{2}.{0}", ""),
+        ("{0} of {2}", ""),
     ],
 )
 def test_texts_are_named_for_what_they_are(form: str, reason: str) -> None:
@@ -174,6 +189,36 @@ def test_texts_are_named_for_what_they_are(form: str, reason: str) -> None:
     said = looks_like(texts)
     assert reason in said
     assert bool(said) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("forms", "reason"),
+    [(("{}.5", "{},5"), "numbers in two forms"), (("{}.5", "\u2212{}.5"), "'\u2212"), (("{}.5", "({}.5)"), r"'\(")],
+)
+def test_the_odd_ones_are_shown(forms: tuple[str, str], reason: str) -> None:
+    assert re.search(reason, looks_like([forms[number % 2].format(number) for number in range(100)]))
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (lambda i: f"{i % 9}E{i % 3}", "categorical"),
+        (lambda i: f"{i % 9}.5E+0{i % 3}" if i % 9 else "", "numeric"),
+        (
+            lambda i: ["not measured", "-"][i % 8 % 2] if i % 8 < 6 else f"{i}.25",
+            "but texts such as '-', 'not measured'",
+        ),
+        (lambda i: f"A{i % 30}" if i % 8 < 6 else f"{i}.25", "most of its values are of fewer than"),
+        (lambda i: "9999-12-31" if i % 5 else f"2020-01-{i % 28 + 1:02}", "write `missing: ['9999-12-31']`"),
+        (lambda i: "1900-01-01" if i % 5 else f"2020-01-{i % 28 + 1:02}", "write `missing: ['1900-01-01']`"),
+        (lambda i: f"256{i % 9}-01-0{i % 7 + 1}", "of another calendar"),
+    ],
+)
+def test_values_that_are_not_as_they_seem_are_named(column: Callable[[int], str], said: str, tmp_path: Path) -> None:
+    """Codes such as 1E5 are no numbers; words stand among numbers; dates stand for none, or are of another calendar."""
+    rows = [f"{column(i)},{'mf'[i % 2]}" for i in range(400)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,sex", *rows]) + "\n")
+    assert said in proposed(tmp_path / "t.csv")[1]
 
 
 def test_codes_and_words_for_missing_are_named(tmp_path: Path) -> None:

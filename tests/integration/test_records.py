@@ -100,6 +100,29 @@ def test_no_row_makes_a_column_and_a_lost_line_is_named(tmp_path: Path) -> None:
         rows_of(policy_of("[tu].*", tmp_path))
 
 
+def test_one_number_is_one_person(tmp_path: Path) -> None:
+    """However it is written; a text is another value than a number, and so is a number with other digits."""
+    texts = ["5", "5.0", "5e0", "0.5E+1", "-0", "-0.0", "0", "5.10", "5.1", "1E3", "1e401", "12345678901234567890.0"]
+    (tmp_path / "t.jsonl").write_text("\n".join(f'{{"age": {text}, "born": "{text}"}}' for text in texts))
+    with closing(read_columns(policy_of("t.jsonl", tmp_path), likely=False)) as raw:
+        found = raw.connection.execute(f"SELECT age, born FROM {raw.name}").fetchall()
+    assert [own for _, own in found] == texts
+    ages = [age for age, _ in found]
+    assert ages == [*"5555000", "5.1", "5.1", "1000", "1e401", "12345678901234567890"]
+    unit = {"privacy_unit": {"column": "age", "max_rows": 1}, "columns": {"sex": COLUMNS["sex"]}}
+    (tmp_path / "u.jsonl").write_text('{"age": 5, "sex": "f"}\n{"age": 5.0, "sex": "m"}\n{"age": 5e0, "sex": "f"}')
+    assert len(rows_of(policy_of("u.jsonl", tmp_path, **unit))) == 1
+
+
+def test_an_encoding_that_is_not_known_is_named(tmp_path: Path) -> None:
+    pyreadstat = pytest.importorskip("pyreadstat", reason="the extra `statistical`")
+    pyreadstat.write_sav(pd.DataFrame({"age": [1.0], "sex": ["f"]}), tmp_path / "t.sav")
+    octets = (tmp_path / "t.sav").read_bytes()
+    (tmp_path / "t.sav").write_bytes(octets.replace(b"UTF-8", b"EUCTW"))
+    with pytest.raises(PolicyError, match="is in the encoding EUCTW, which is not read here: open it in its program"):
+        read_columns(policy_of("t.sav", tmp_path, csv=None))
+
+
 @pytest.mark.parametrize("kind", ["sav", "zsav", "dta", "xpt"])
 def test_files_of_statistics_are_read_as_they_are_shown(kind: str, tmp_path: Path) -> None:
     """Labels, dates and missing values; a date that no calendar has is its last one, and costs no other row."""
