@@ -200,6 +200,10 @@ class TextFiles(ABC):
         names = f"The header names {len(self.names)} column(s), such as {self.names[0]!r}; "
         return f"{names}{other}." if (other := self._otherwise()) else ""
 
+    def encodings(self, reasons: Iterable[str]) -> list[Changes]:
+        """The encoding to try where lines cannot be read for these reasons; none where nothing shows it."""
+        return []
+
     def _doubt(self, text: str, choices: Sequence[Changes] = ()) -> FormatDoubt:
         """An error that says how the file may be read instead."""
         other = self.other()
@@ -258,6 +262,16 @@ class DelimitedFiles(TextFiles):
                 )
         return super().looks_like()
 
+    def encodings(self, reasons: Iterable[str]) -> list[Changes]:
+        if set(reasons) != {_FOREIGN + "utf-8"}:
+            return []
+        # In Western texts of Windows or Latin-1 such letters stand by ones and twos, and are from A0 on.
+        with opened(self._files[0]) as stream:
+            runs = re.findall(rb"[\x80-\xff]+", stream.read(GLANCE))
+        western = sum(len(run) < 3 and min(run) >= 0xA0 for run in runs)
+        mixed = any(len(run) == 2 and run[0] in b"\xc2\xc3" for run in runs)  # with lines of UTF-8
+        return [{"encoding": "windows-1252"}] if 2 * western >= len(runs) and not mixed else []
+
     def _skipped(self, stream: IO[bytes]) -> int:
         """Passes over the lines above the header; returns how many."""
         for _ in range(self._dialect.skip):
@@ -284,7 +298,7 @@ class DelimitedFiles(TextFiles):
                 f"The header of {file} cannot be read: it is a line "
                 f"{reason}{'' if other and reason == _QUOTES else _advice(reason)}"
                 f"{other}.",
-                encodings_for([reason]),
+                self.encodings([reason]),
             )
         return tuple(name[0].as_py() or "" for name in fields)
 
@@ -518,12 +532,6 @@ def _difference(names: Sequence[str], others: Sequence[str]) -> str:
     return "they are equal"
 
 
-def encodings_for(reasons: Iterable[str]) -> list[Changes]:
-    """The encodings to try where lines cannot be read for this reason alone; none for others."""
-    alone = set(reasons) == {_FOREIGN + "utf-8"}
-    return [{"encoding": "windows-1252"}] if alone else []  # it has the letters of latin-1, too
-
-
 def _advice(reason: str) -> str:
     if reason.startswith(_MISFITS):
         return (
@@ -534,7 +542,7 @@ def _advice(reason: str) -> str:
         return (
             "; try --encoding latin-1 or windows-1252 (in a policy `csv: {encoding: latin-1}`), of other letters than "
             "those of Western Europe windows-1250 (Central Europe), -1251 (Cyrillic), -1253 (Greek), -1254 (Turkish) "
-            "or -1257 (Baltic), or convert it: iconv -t UTF-8 -f ITS_ENCODING"
+            "or -1257 (Baltic), or convert it: iconv -t UTF-8 -f CP850 (or what it is)"
         )
     if reason == _BREAKS:
         return "; a newline ends a line: where a carriage return does, convert it: tr '\\r' '\\n'"

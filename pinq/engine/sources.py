@@ -38,8 +38,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pinq.engine.codes import in_tables
-from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles, Workbooks, encodings_for
-from pinq.engine.formats import FormatDoubt, column_fault, other_dates, other_spelling, together
+from pinq.engine.delimited import DelimitedFiles, Lines, TextFiles, Workbooks
+from pinq.engine.formats import Changes, FormatDoubt, column_fault, other_dates, other_spelling, together
 from pinq.engine.frames import frame_table, texts_of
 from pinq.engine.numbers import define_readings
 from pinq.engine.records import JsonLines, StatisticalFiles
@@ -146,7 +146,7 @@ def read_columns(policy: Policy, data: object = None, *, likely: bool = True) ->
                 types, categories = _declared_types(connection, source, files, data)
             types = types or columns_of(connection, source)
             if dialect is not None and likely:
-                _require_likely(connection, source, types, dialect, lines)
+                _require_likely(connection, source, types, dialect, lines, text.encodings(lines.unreadable))
             return RawTable(connection, source, types, lines, categories, stack.pop_all())
     except duckdb.Error as error:
         raise PolicyError(f"The source of {policy.dataset!r} cannot be read: {str(error).splitlines()[0]}") from None
@@ -536,13 +536,18 @@ def require_share(policy: Policy, lines: Lines) -> None:
 
 
 def _require_likely(
-    connection: duckdb.DuckDBPyConnection, source: str, types: dict[str, str], dialect: Dialect, lines: Lines
+    connection: duckdb.DuckDBPyConnection,
+    source: str,
+    types: dict[str, str],
+    dialect: Dialect,
+    lines: Lines,
+    encodings: Sequence[Changes],
 ) -> None:
     """For ``pinq init``: nothing is proposed of a file that was declared wrongly."""
     if lines.beyond(dialect.max_unreadable):
         raise FormatDoubt(
             f"{lines}. Correct them, or say how the file is written, or allow more with --max-unreadable.",
-            encodings_for(lines.unreadable),
+            encodings,
         )
     doubts = [look(connection, source, list(map(quoted, types)), dialect) for look in (other_spelling, other_dates)]
     if any(doubts):

@@ -347,6 +347,8 @@ def _look_at(
         raise PolicyError(f"The target {target!r} cannot be a column: {proposed.left_out[target]}.")
     if not proposed.columns:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in proposed.left_out.items()) or "it has no columns"
+        if source_dialect(bare) is not None and len(proposed.left_out) == 1:
+            reasons += "; where a line has several fields, say what stands between them, such as --delimiter ' '"
         raise PolicyError(
             f"Nothing in the source can be a column. {reasons}. Values of fewer than {fewest:,} persons are not "
             "listed: for a small table of nobody's, lower that with --fewest 1."

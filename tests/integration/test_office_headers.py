@@ -117,6 +117,38 @@ def test_other_kinds_of_files_are_named(content: bytes, said: str, tmp_path: Pat
         pinq.propose(tmp_path / "t.csv")
 
 
+@pytest.mark.parametrize(
+    ("encoding", "word", "tried"),
+    [
+        ("cp1252", "Köln", True),
+        ("latin-1", "Orléans", True),
+        ("cp1251", "Тверь", False),
+        ("iso-8859-7", "Πάτρα", False),
+        ("gb18030", "北京", False),
+        ("cp850", "Köln", False),
+        ("mac-roman", "Köln", False),
+        ("mixed", "Köln", False),
+    ],
+)
+def test_an_encoding_is_tried_where_the_letters_are_its_own(
+    encoding: str, word: str, tried: bool, tmp_path: Path
+) -> None:
+    """Else no form is chosen by itself, and what is said names the others."""
+    lines = ["town,n", *(f"{[word, 'Ulm'][i % 2]},{i % 9}" for i in range(100))]
+    encodings = [encoding] if encoding != "mixed" else ["utf-8", "latin-1"]
+    content = (line.encode(encodings[i // 2 % len(encodings)]) for i, line in enumerate(lines))
+    (tmp_path / "t.csv").write_bytes(b"\n".join(content))
+    with pytest.raises(WholeDoubt, match=r"windows-1250 .*-1251 \(Cyrillic\)") as doubt:
+        look(tmp_path / "t.csv", fewest=5)
+    assert doubt.value.choices == ([{"encoding": "windows-1252"}] if tried else [])
+
+
+def test_a_line_that_is_one_field_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", ["age height weight", *(f"{i} {150 + i % 40} {i}.5" for i in range(100))])
+    with pytest.raises(PolicyError, match="say what stands between them"):
+        pinq.propose(path)
+
+
 def test_a_header_may_be_any_text(tmp_path: Path) -> None:
     header = "district,2019,2020.5,2024-01-31,true,08:30"
     rows = [f"{'abc'[i % 3]},{i * 7 % 50},{i % 40}.5,{i * 3 % 30},{i % 2},{i * 11 % 60}" for i in range(200)]
