@@ -7,14 +7,23 @@ left out for its true reason, and codes for missing values do not become bounds.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 
 import duckdb
 
+from pinq.engine.profile import ColumnProfile
+from pinq.engine.sources import quoted
+from pinq.public.columns import number_of_text
+from pinq.public.dates import DAY, write_moment
+
 MOSTLY = 0.8  # of the texts have a form
 SOME = 0.05  # of them have another form of the same
+MOST_WORDS = 5  # different texts among numbers; a fifth of the values are numbers
 MOST_CODES = 4  # of one column
+USUAL = (-43_829, 47_846)  # days since 1970: from 1850 to 2100
+NEVER = ("1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01")  # zero, as programs write it as a date
 SHOWN = 200  # different texts that are looked at
 _AMOUNT = re.compile(r"(?P<before>[A-Z]{3}(?=\W)|[$€£¥])?\W{0,2}\d[\d.,'\u00a0\u202f ]*(?P<after>[^\d]{0,8})")
 _OTHER_DATES = "dates in another form, such as {!r}; write 2024-11-16 in the source, or derive a date by a `formula:`"
@@ -84,3 +93,26 @@ def missing_codes(numbers: Iterable[float]) -> list[float]:
     far = 0.2 * (high - low)
     found = sorted(code for code in listed & set(CODES) if code > high + far or code < low - far or code < 0 <= low)
     return found if len(found) <= MOST_CODES else []
+
+
+def unusual_dates(first: float, last: float) -> dict[str, str]:
+    """Names dates that lie far away, or that programs write for none."""
+    days = {key: write_moment(int(day) * DAY)[:10] for key, day in (("lower", first), ("upper", last))}
+    strange = (first < USUAL[0] or days["lower"] in NEVER, last > USUAL[1])
+    said = "such as {0}: where it stands for a missing date, write `missing: ['{0}']`; of another calendar, convert it"
+    return {key: said.format(day) for (key, day), so in zip(days.items(), strange, strict=True) if so}
+
+
+def codes_note(texts: list[str] | None) -> str:
+    """Names numbers that look like codes for missing values; empty for none."""
+    numbers = filter(math.isfinite, map(number_of_text, texts or ()))
+    codes = ", ".join(f"{code:g}" for code in missing_codes(numbers))
+    return f"far from all others: where they stand for missing values, write `missing: [{codes}]`" if codes else ""
+
+
+def among_words(connection: duckdb.DuckDBPyConnection, table: str, name: str, profile: ColumnProfile) -> bool:
+    """Whether a column measures, and a few different texts stand in the place of numbers, such as "not measured"."""
+    if profile.are_whole or not profile.filled <= MOST_WORDS * profile.numbers < MOST_WORDS * profile.filled:
+        return False
+    words = f"count(DISTINCT {quoted(name)}::VARCHAR) FILTER (number_of({quoted(name)}) IS NULL)"
+    return bool(connection.execute(f"SELECT {words} <= {MOST_WORDS} FROM {table}").fetchall()[0][0])

@@ -8,7 +8,6 @@ first (``persons.py``): values are counted over persons, and what tells persons 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pinq.engine import ColumnProfile, Lines, count_rows, date_range, profile, read_columns, times_of_day
 from pinq.engine.formats import FormatDoubt, HeaderFault, as_options, date_forms, together
-from pinq.engine.looks import SHOWN, looks_like, missing_codes, missing_words, some_texts
+from pinq.engine.looks import SHOWN, among_words, codes_note, looks_like, missing_words, some_texts, unusual_dates
 from pinq.engine.sources import is_sqlite, quoted, require_columns
 from pinq.errors import InternalError, PolicyError, printable
 from pinq.policy.dialect import TABLE_FILES, Dialect, has_own_names, is_text
@@ -49,7 +48,7 @@ from pinq.provider.persons import (
 from pinq.provider.policy_file import load_policy
 from pinq.provider.stray_rows import require_names, without_strays
 from pinq.public.checks import closest, text_of
-from pinq.public.columns import REAL_CELLS, number_of_text, problems, round_up
+from pinq.public.columns import REAL_CELLS, problems, round_up
 from pinq.public.dates import DAY, write_moment
 from pinq.public.schema import Categorical, Column
 
@@ -218,9 +217,6 @@ MAX_CATEGORIES = 1000
 OTHER = "other"
 READ_ONLY = ("names of persons", "employers", "free text")  # texts: numbers under such a name are no such
 MAX_TEXT = 200
-MOST_WORDS = 5  # different texts among numbers; a fifth of the values are numbers
-USUAL = (-43_829, 47_846)  # days since 1970: from 1850 to 2100
-NEVER = ("1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01")  # zero, as programs write it as a date
 FIRST = 10  # rows that are shown as they are read
 
 
@@ -347,8 +343,8 @@ def _look_at(
         raise PolicyError(f"The target {target!r} cannot be a column: {proposed.left_out[target]}.")
     if not proposed.columns:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in proposed.left_out.items()) or "it has no columns"
-        if source_dialect(bare) is not None and len(proposed.left_out) == 1:
-            reasons += "; where a line has several fields, say what stands between them, such as --delimiter ' '"
+        several = "; where a line has several fields, say what stands between them, such as --delimiter ' '"
+        reasons += several if source_dialect(bare) is not None and len(proposed.left_out) == 1 else ""
         raise PolicyError(
             f"Nothing in the source can be a column. {reasons}. Values of fewer than {fewest:,} persons are not "
             "listed: for a small table of nobody's, lower that with --fewest 1."
@@ -593,18 +589,6 @@ def _require_no_person(name: str, looked: _Looked, proposed: Proposed) -> None:
         raise _LeftOut("it numbers the rows")
 
 
-def _among_words(connection: duckdb.DuckDBPyConnection, table: str, name: str, seen: ColumnProfile) -> bool:
-    """Whether a column measures, and a few different texts stand in the place of numbers, such as "not measured"."""
-    if (
-        seen.are_whole
-        or seen.distinct <= FEW
-        or not seen.filled <= MOST_WORDS * seen.numbers < MOST_WORDS * seen.filled
-    ):
-        return False
-    words = f"count(DISTINCT {quoted(name)}::VARCHAR) FILTER (number_of({quoted(name)}) IS NULL)"
-    return bool(connection.execute(f"SELECT {words} <= {MOST_WORDS} FROM {table}").fetchall()[0][0])
-
-
 def _lack(missing: int, rows: int, noun: str) -> str:
     return f"guessed: {missing:,} of {rows:,} rows hold no {noun}"
 
@@ -667,15 +651,7 @@ def _propose_dates(
     lack = _lack(rows - count, rows, "date") + (
         _unread(connection, table, f"moment_of({value})", name) if unread else ""
     )
-    return {**declared, "unreviewed": waiting}, {"type": guess, "nullable": lack} | _unusual(first, last)
-
-
-def _unusual(first: float, last: float) -> dict[str, str]:
-    """Names dates that lie far away, or that programs write for none."""
-    days = {key: write_moment(int(day) * DAY)[:10] for key, day in (("lower", first), ("upper", last))}
-    strange = (first < USUAL[0] or days["lower"] in NEVER, last > USUAL[1])
-    said = "such as {0}: where it stands for a missing date, write `missing: ['{0}']`; of another calendar, convert it"
-    return {key: said.format(day) for (key, day), so in zip(days.items(), strange, strict=True) if so}
+    return {**declared, "unreviewed": waiting}, {"type": guess, "nullable": lack} | unusual_dates(first, last)
 
 
 def _propose_column(
@@ -687,7 +663,8 @@ def _propose_column(
     if not seen.filled:
         raise _LeftOut("it holds no values")
     few = texts is not None and len(texts) <= FEW
-    enough = seen.numbers >= (1 if few else MOSTLY) * seen.filled or _among_words(connection, table, name, seen)
+    among = seen.distinct > FEW and among_words(connection, table, name, seen)
+    enough = among or seen.numbers >= (1 if few else MOSTLY) * seen.filled
     numbers = enough and not seen.zero_led and low is not None and not looked.moment
     # A text stays a text where the source can tell it from a number, and so does a code that its
     # name gives away.
@@ -713,7 +690,7 @@ def _propose_column(
             notes = {"type": guess, "nullable": lack}
             nullable = seen.numbers < rows
             bounds, lone = _without_lone(connection, table, name, low, high)
-            return _propose_numeric(*bounds, whole, kind, nullable), {"upper": _codes_note(texts)} | notes | lone
+            return _propose_numeric(*bounds, whole, kind, nullable), {"upper": codes_note(texts)} | notes | lone
     listed = _of_many(connection, table, name, counts, proposed.fewest, numbers=numbers)
     nouns = "whole numbers" if numbers and whole else "values"
     return _propose_values(looked, counts, listed, f"{len(counts):,} different {nouns}", proposed)
@@ -759,13 +736,6 @@ def _propose_values(
         said = f"values of fewer than {proposed.fewest:,} persons are not listed and count as this one"
         return column | {"unreviewed": waiting}, notes | {"other": said}
     return column | {"unreviewed": waiting}, notes
-
-
-def _codes_note(texts: list[str] | None) -> str:
-    """Names numbers that look like codes for missing values; empty for none."""
-    numbers = filter(math.isfinite, map(number_of_text, texts or ()))
-    codes = ", ".join(f"{code:g}" for code in missing_codes(numbers))
-    return f"far from all others: where they stand for missing values, write `missing: [{codes}]`" if codes else ""
 
 
 def _of_many(
