@@ -195,9 +195,10 @@ def test_a_call_that_lacks_something_is_told_what_to_write(handle: PrivateQuerya
     for given in ({"x": (20, 30)}, "x > 30", pd.Series([True])):
         with pytest.raises(QueryError, match=r"takes 1 positional argument.*write where\(handle, \*\*conditions\)"):
             where(handle, given)  # type: ignore[call-arg]
-    for kind, needed in ((Categorical, r"values=\.\.\."), (Numeric, r"lower=\.\.\., upper=\.\.\.")):
+    kinds: tuple[tuple[Any, str], ...] = ((Categorical, r"values=\.\.\."), (Numeric, r"lower=\.\.\., upper=\.\.\."))
+    for kind, needed in kinds:
         with pytest.raises(QueryError, match=rf"^{kind.__name__} takes each value by its name: \({needed}\)\.$"):
-            kind(("a", "b"))  # type: ignore[misc,operator]
+            kind(("a", "b"))
     table = histogram(handle, "x", bins=2, epsilon=0.1)
     with pytest.raises(QueryError, match="`ax` is 'bars'; it must be axes of matplotlib"):
         table.plot("bars")  # type: ignore[arg-type]
