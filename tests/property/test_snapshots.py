@@ -22,6 +22,7 @@ import pytest
 from pinq.errors import BudgetExceeded, LedgerError
 from pinq.ledger import log as logs
 from pinq.ledger.composition import Demand
+from pinq.ledger.database import EventRow
 from pinq.ledger.events import Event, LoggedQuery, digest_of
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import Log
@@ -174,7 +175,12 @@ def test_an_audit_reads_each_event_once_and_each_answer(tmp_path: Path, monkeypa
             with raw:
                 raw.execute("UPDATE answers SET payload = rtrim(payload) WHERE seq = ?", number)
     read, verified = list[int](), Log._verified
-    monkeypatch.setattr(Log, "_verified", lambda log, row, *place: read.append(row.seq) or verified(log, row, *place))
+
+    def reading(log: Log, row: EventRow, number: int, chain: str) -> Event:
+        read.append(row.seq)
+        return verified(log, row, number, chain)
+
+    monkeypatch.setattr(Log, "_verified", reading)
     assert audit(ledger=tmp_path / "l").events == len(seen)
     last = max(event.seq for event in seen if event.kind == "snapshot")
     assert [number for number in read if number < last] == [*range(1, last)]  # later ones: at the opening, too

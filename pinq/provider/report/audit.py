@@ -218,7 +218,7 @@ class _Lines:
 
     def report(self, dataset: str, state: LedgerState) -> Audit:
         """Makes the audit of a log whose events were all added."""
-        last = self.lines[-1] if self.lines else {"seq": 0, "hash": ""}
+        last: Body = self.lines[-1] if self.lines else {"seq": 0, "hash": ""}
         report = Audit(dataset, state.together, state.accounts, last["seq"], last["hash"])
         report.lines = [AuditLine(**line) for line in self.lines]
         for place in (place for place in state.places.values() if " " in place):
