@@ -86,7 +86,7 @@ class Fitting:
     def _matched(self, model: GraphicalModel, fine: dict[str, FineNumbers]) -> GraphicalModel:
         """Buys sums of numbers and squares; brings fine numbers and the model to them."""
         purchase, shares, ends, homes = self.purchase, {}, {}, {}
-        for number in purchase.fines:
+        for number in purchase.summed:
             spec, cells = purchase.specs[number], model.marginal((number,))
             column, own = purchase.schema.numeric(spec.column), fine[spec.column]
             firsts = np.unique(bind(spec, purchase.schema).axes[0].edges(column.cells))[:-1]
@@ -100,7 +100,7 @@ class Fitting:
         sums = np.asarray(self.handle.noisy_sum(products, epsilon=purchase.sums), dtype=np.float64)
         noise = purchase.deviation(purchase.sums) * limit / model.rows
         factors: dict[Clique, np.ndarray] = {}
-        for number, means in zip(purchase.fines, sums[1:].reshape(2, -1).T / model.rows, strict=True):
+        for number, means in zip(purchase.summed, sums[1:].reshape(2, -1).T / model.rows, strict=True):
             name, size = purchase.specs[number].column, purchase.sizes[number]
             known = matching.features(ends[name], spans[name])
             tilted = matching.tilt(shares[name], known, means, noise)

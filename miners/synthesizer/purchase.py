@@ -153,9 +153,14 @@ class Purchase:
         return self.total * FINES // (100 * len(self.fines)) if self.fines and self.pairs and self.singles else ZERO
 
     @property
+    def summed(self) -> list[int]:
+        """The columns whose sums are queried: those for which the policy declares no cells that follow the rows."""
+        return [number for number in self.fines if not self.schema.numeric(self.specs[number].column).cuts]
+
+    @property
     def sums(self) -> Epsilon:
         """The cost of the sums of numbers and squares."""
-        return self.total * SUMS // 100 if self.fine and len(self.fines) < MAX_ENTRIES else ZERO
+        return self.total * SUMS // 100 if self.fine and 0 < len(self.summed) < MAX_ENTRIES else ZERO
 
     @property
     def checks(self) -> Epsilon:
@@ -307,7 +312,7 @@ class Purchase:
                 schema, "rows in the finer cells of numbers", cells, self.fine * len(self.fines), self.fine
             )
         if self.sums:
-            noise = self.deviation(self.sums) * limit(len(self.fines))
+            noise = self.deviation(self.sums) * limit(len(self.summed))
             asked = "sums and squares of numbers, in halves of their ranges"
             yield PlanLine(0, asked, "noisy_sum", 1, self.sums.exact, noise)
         if self.checks:
