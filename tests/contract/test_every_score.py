@@ -183,7 +183,7 @@ def test_every_way_to_a_score_gives_the_number_of_its_own_table(
             selection = Selection(schema, WHOLE, score, [[candidate]], (0,))
             request = count_request(WHOLE, selection.frame.tables, schema=schema)
             counted = Counted(WHOLE, count(RowBlock(codes, 9), request).tables())
-            (scorer,) = selection._listed[0]
+            (scorer,) = selection._lists[0]
             (runs,) = scorer.runs(counted, np.array([0]), [scorer])
             for run, found in enumerate(runs.scores.tolist()):
                 if not runs.members[run]:

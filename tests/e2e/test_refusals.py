@@ -140,18 +140,18 @@ MALFORMED: dict[str, tuple[Callable[[Any], Any], str]] = {
         "^the value 'clerk' of `job` stands in two groups",
     ),
     "range twice": (
-        lambda h: h.partition(pinq.Ranges("age", [[(20, 40)], [(None, 10), (30, None)]])),
+        lambda h: h.partition(pinq.Ranges("age", (((20, 40),), ((None, 10), (30, None))))),
         "^>= 30 of `age` is empty, or overlaps another interval",
     ),
     "range that ends below its begin": (
-        lambda h: h.partition(pinq.Ranges("age", [[(40, 20)]])),
+        lambda h: h.partition(pinq.Ranges("age", (((40, 20),),))),
         "^40 to < 20 of `age` is empty, or overlaps another",
     ),
     "range of no missing values": (
-        lambda h: h.partition(pinq.Ranges("age", [[(None, 20), None]])),
+        lambda h: h.partition(pinq.Ranges("age", (((None, 20), None),))),
         "^missing of `age` is empty, or overlaps another",
     ),
-    "no ranges": (lambda h: h.partition(pinq.Ranges("age", [[]])), "^`groups` has no group, or an empty one"),
+    "no ranges": (lambda h: h.partition(pinq.Ranges("age", ((),))), "^`groups` has no group, or an empty one"),
     "parts not disjoint": (
         lambda h: Parts.union(h.partition(Values("sex")), h.partition(Values("job"))),
         "^the parts are not disjoint at the whole table",
