@@ -13,6 +13,7 @@ Without TLS a proxy on the same machine asks, and connections are uvicorn's own 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +27,7 @@ except ImportError:  # on Windows
 
 HALF_OPEN = 128  # handshakes at a time; the process keeps files for them beside those of connections
 HANDSHAKE_SECONDS = 10.0
+GOODBYE_SECONDS = 1.0  # for a client to end TLS, too; an idle one does not, and a server that stops would wait for it
 PAUSE_SECONDS = 0.05  # before another try where the process has no file left
 
 
@@ -37,6 +39,8 @@ class ServerLoop(Loop):
         context, listening = words.get("ssl"), words.get("sock")
         if context is None or listening is None:
             return await super().create_server(protocol_factory, *args, **words)
+        # uvicorn's processes call each socket that they share a Unix socket, and uvloop then sets no TCP_NODELAY.
+        listening = socket.socket(fileno=os.dup(listening.fileno()))
         listening.setblocking(False)
         listening.listen(words["backlog"])
         return TlsServer(self, protocol_factory, listening, context)
@@ -78,12 +82,16 @@ class TlsServer:
             self._half_open[shaking] = connection
             shaking.add_done_callback(self._end)
             if len(self._half_open) > HALF_OPEN:
-                next(iter(self._half_open)).cancel()
+                next(task for task in self._half_open if not task.cancelling()).cancel()
 
     async def _shake(self, connection: socket.socket) -> None:
         with suppress(OSError):  # the client has gone, speaks no TLS, or took too long
             await self._loop.connect_accepted_socket(
-                self._factory, connection, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_SECONDS
+                self._factory,
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=GOODBYE_SECONDS,
             )
 
     def _end(self, shaking: asyncio.Task[None]) -> None:

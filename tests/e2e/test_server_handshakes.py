@@ -39,13 +39,25 @@ def test_silent_connections_are_bounded_and_keep_nobody_out(tmp_path: Path) -> N
         for connection in silent[:5]:
             with suppress(OSError):  # it was ended already
                 connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        assert all(ended(connection, 30) for connection in silent[:MORE])
+        assert sum(ended(connection, 5) for connection in silent[:MORE]) > MORE - 5  # at once, not at their timeout
         with server.http(**words) as client:
             assert ask(client).status_code == 200
         assert ask(early).status_code == 200
-        assert not ended(silent[-1], 0.01)
         if files.exists():
             assert len(os.listdir(files)) <= before + HALF_OPEN + 10
         assert server.stop() in (0, -15)
     assert "Traceback" not in server.log.read_text()
     assert "never retrieved" not in server.log.read_text()
+
+
+def test_each_of_several_processes_bounds_them(tmp_path: Path) -> None:
+    """uvicorn hands each process the socket, which must come to the same loop."""
+    policy, certificate = publish(tmp_path), Certificate.make(tmp_path)
+    words = {"Authorization": f"Bearer {token_of(policy)}"}
+    with serving(policy, folder=tmp_path, certificate=certificate, options=("--workers", "2")) as server:
+        where = ("127.0.0.1", urlsplit(server.root).port)
+        with ExitStack() as held:
+            silent = [held.enter_context(socket.create_connection(where, 30)) for _ in range(2 * HALF_OPEN + MORE)]
+            with server.http(**words) as client:
+                assert ask(client).status_code == 200
+            assert sum(ended(connection, 0.05) for connection in silent) >= MORE

@@ -251,7 +251,7 @@ def test_arguments_are_named(in_memory: Callable[..., Any]) -> None:
     handle = in_memory(1)
     with pytest.raises(TypeError):
         handle.noisy_count(0.1)
-    with pytest.raises(TypeError):
+    with pytest.raises(QueryError, match="too many positional arguments; write preview"):
         handle.preview("noisy_count", 0.1)
     with pytest.raises(QueryError, match="at least one spec"):
         handle.partition()

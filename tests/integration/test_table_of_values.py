@@ -310,7 +310,7 @@ def test_an_agent_and_a_statistic_take_a_value_as_it_is_declared(
     values: list[Any], given: list[Any], part: int | None
 ) -> None:
     """A number or a truth value is itself, whatever the client makes of it; a letter's case decides where it must."""
-    columns = {"event": Categorical(values=values), "group": Categorical(values=("a", "b"))}
+    columns = {"event": Categorical(values=tuple(values)), "group": Categorical(values=("a", "b"))}
     handle = pinq.simulate(pinq.Schema(columns=columns, max_rows=100), rows=50, epsilon=1)
     agent = Agent(handle, per_call=1, per_session=1)
     for value in given:
