@@ -260,14 +260,18 @@ class Worker:
         """Ends its request at a moment of the monotonic clock, at once where that is past."""
         self._shared[END] = min(self._shared[END], max(moment, time.monotonic()))
 
-    def end(self) -> None:
-        """Ends its process, which another one will replace; its work is broken off."""
+    def end(self, *, wait: bool = False) -> None:
+        """Ends its process, which another one will replace; its work is broken off.
+
+        Args:
+            wait: Whether to wait until the pool has given back its semaphores, as at the end of a server.
+        """
         pool, self._pool = self._pool, None
         if pool is not None:
             for process in multiprocessing.active_children():
                 if process.pid == self._pid:
                     process.kill()
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=wait, cancel_futures=True)
 
     async def _started(self) -> tuple[ProcessPoolExecutor, Connection]:
         if self._pool is None:
@@ -462,5 +466,7 @@ class Workers:
                 for _ in self.all:
                     await self._free.acquire()
                 await asyncio.to_thread(self._here.shutdown, cancel_futures=True)
-        for worker in self.all:
-            worker.end()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                for worker in self.all:
+                    await asyncio.to_thread(worker.end, wait=True)

@@ -252,7 +252,8 @@ def test_what_dies_idle_is_replaced_by_the_next_request(served: Served, what: st
     os.kill(pid if what == "worker" else parent, signal.SIGKILL)
     if what == "worker":  # its executor finds out, and takes no more work
         served.run(until(lambda: not Path(f"/proc/{pid}").exists()))
-    else:
+    else:  # it is dead once it only waits to be looked at
+        served.run(until(lambda: ") Z " in Path(f"/proc/{parent}/stat").read_text()))
         served.workers._idle[-1].end()
     assert Answer.from_json(served.there(QUERY, served.visit(), asked(f"after-{what[0]}"))).id == f"after-{what[0]}"
     assert served.workers.problem == ""
