@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 # Percent: tables of one column, the model's own error, fine numbers, sums of numbers; and of a round, its choice.
 SINGLES, CHECKS, FINES, SUMS, CHOICES = 3, 5, 10, 10, 10
+SUMS_NOISE = 1 / 30  # of half a range, in a mean: a tenth of a deviation, where that is a third of half a range
 CHECKED = 4  # pairs whose tables tell how far the model is off
 # Rounds for each column are this times the cube root of rows times epsilon: on Adult 12 in all were best at .1, and 26
 # at 1.
@@ -159,8 +160,12 @@ class Purchase:
 
     @property
     def sums(self) -> Epsilon:
-        """The cost of the sums of numbers and squares."""
-        return self.total * SUMS // 100 if self.fine and 0 < len(self.summed) < MAX_ENTRIES else ZERO
+        """The cost of the sums of numbers and squares; nothing where noise hides the means."""
+        cost = self.total * SUMS // 100
+        if not self.fine or not 0 < len(self.summed) < MAX_ENTRIES:
+            return ZERO
+        hidden = self.deviation(cost) * limit(len(self.summed)) > SUMS_NOISE * self.schema.max_rows
+        return ZERO if hidden else cost
 
     @property
     def checks(self) -> Epsilon:

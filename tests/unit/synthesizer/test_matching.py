@@ -100,3 +100,9 @@ def test_ranges_hold_most_rows() -> None:
     low, high = spread(np.array([1.0]), np.array([3.0]))
     assert low < 3 < high
     assert [limit(1), limit(2), limit(9)] == [2.5, 3.0, 6.5]
+
+
+def test_sums_that_noise_hides_are_not_bought() -> None:
+    """By public facts alone: at small epsilon the tables get all of it, and a plan says so."""
+    lines = [[str(line) for line in Synthesizer(epsilon=epsilon).plan(SCHEMA).lines] for epsilon in (0.1, 1)]
+    assert [any("sums and squares" in line for line in plan) for plan in lines] == [False, True]
