@@ -324,7 +324,7 @@ class Provider:
     def _show_token(self, account: grants.GrantReport, policy: Policy) -> None:
         """Shows a token once, and all that its analyst needs beside it."""
         dataset = first_allowed(policy, account.terms)
-        done = f"{account.analyst} was granted epsilon {account.limit}. This token is shown only now, and kept nowhere:"
+        done = f"{account.analyst} may spend epsilon {account.limit}. This token is shown only now, and kept nowhere:"
         tell(done, "good")
         ui.label(account.token).classes("token")
         for warning in account.warnings:
@@ -457,9 +457,9 @@ def _meaning(draft: Inputs, schema: Schema) -> None:
         return
     loss, who = float(epsilon.exact), "a row" if schema.privacy_unit == "row" else "a person"
     ui.label(
-        f"With epsilon {epsilon} in all: somebody who gave it even chances that {who} is in the table may become "
-        f"{max_belief(loss, 0.5):.1%} sure at most, and {max_belief(loss, 0.01):.1%} sure from 1 %, whatever else "
-        "they know."
+        f"With epsilon {epsilon} in all: somebody who was 50 % sure that {who} is in the table can become "
+        f"{100 * max_belief(loss, 0.5):.1f} % sure at most, and {100 * max_belief(loss, 0.01):.1f} % where it was 1 %, "
+        "whatever else they know."
     )
     for count in (100, 10_000):
         half = laplace_interval(1 / float(epsilon.per_row(schema.distance)), 0.95)

@@ -162,7 +162,7 @@ def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
         browser.fill("Analyst", "ana")
         browser.fill("Epsilon", "0.5")
         browser.fill("Because", "contract 17")
-        browser.sees("62.2%", "A count of 10,000")
+        browser.sees("62.2 %", "A count of 10,000")
         browser.push("Grant")
         browser.sees("This token is shown only now")
         browser.sees("Address: https://", ":8443/cases", "pinq.connect('https://")
