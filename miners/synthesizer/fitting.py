@@ -18,7 +18,7 @@ import numpy as np
 
 from miners.synthesizer import matching
 from miners.synthesizer.fine_numbers import FineNumbers, pieces
-from miners.synthesizer.graphical_model import FEW_WALKS, TINY, WALKS, Clique, GraphicalModel, multiplied
+from miners.synthesizer.graphical_model import FEW_WALKS, WALKS, Clique, GraphicalModel, multiplied
 from miners.synthesizer.purchase import ALLOWED, CHECKED, EACH, EXPECTED, LEAST_NOISE, OFFERED, Purchase, divided
 from miners.synthesizer.relations import found, limits, occupied
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
@@ -83,6 +83,12 @@ class Fitting:
         counts = self.handle.partition(fine.spec(column, spec.column)).noisy_count(epsilon=purchase.fine)
         return replace(fine, counts=np.asarray(counts, dtype=np.float64)[: len(starts)])
 
+    def _sums(self, ranges: tuple[tuple[float, float], ...] = ()) -> np.ndarray:
+        """Buys the sums of numbers and squares in such ranges."""
+        names = tuple(self.purchase.specs[number].column for number in self.purchase.summed)
+        products = Products(names, ranges, pairs="squares", limit=matching.limit(len(names)))
+        return np.asarray(self.handle.noisy_sum(products, epsilon=self.purchase.sums), dtype=np.float64)
+
     def _matched(self, model: GraphicalModel, fine: dict[str, FineNumbers]) -> GraphicalModel:
         """Buys sums of numbers and squares; brings fine numbers and the model to them."""
         purchase, shares, ends, homes = self.purchase, {}, {}, {}
@@ -95,28 +101,26 @@ class Fitting:
             edges = float(column.lower) + float(column.width) * np.append(own.starts, column.cells)
             ends[spec.column] = np.array([edges[:-1], edges[1:] - float(column.width) * column.integer])
         spans = {name: matching.spread(own, ends[name].mean(axis=0)) for name, own in shares.items()}
-        limit = matching.limit(len(spans))
-        products = Products(tuple(spans), tuple(spans.values()), pairs="squares", limit=limit)
-        sums = np.asarray(self.handle.noisy_sum(products, epsilon=purchase.sums), dtype=np.float64)
-        noise = purchase.deviation(purchase.sums) * limit / model.rows
-        factors: dict[Clique, np.ndarray] = {}
+        sums = self._sums(tuple(spans.values()))
+        noise = purchase.deviation(purchase.sums) * matching.limit(len(spans)) / model.rows
+        asked: dict[Clique, np.ndarray] = {}
         for number, means in zip(purchase.summed, sums[1:].reshape(2, -1).T / model.rows, strict=True):
-            name, size = purchase.specs[number].column, purchase.sizes[number]
-            known = matching.features(ends[name], spans[name])
-            tilted = matching.tilt(shares[name], known, means, noise)
-            before, after = (np.bincount(homes[name], own, size) for own in (shares[name], tilted))
-            last = homes[name][-1] + 1  # of the cell of missing values
-            before[last:], after[last:] = 1 - before.sum(), 1 - after.sum()
-            factors[(number,)] = np.where(before > 0, after / np.maximum(before, TINY), 1.0)
+            name = purchase.specs[number].column
+            tilted = matching.tilt(shares[name], matching.features(ends[name], spans[name]), means, noise)
+            after = np.bincount(homes[name], tilted, purchase.sizes[number])
+            after[homes[name][-1] + 1 :] = max(0.0, 1 - float(tilted.sum()))  # of the cell of missing values
+            asked[(number,)] = after
             fine[name] = replace(fine[name], counts=tilted * model.rows, deviation=LEAST_NOISE)
-        return GraphicalModel(purchase.sizes, model.rows, multiplied(model.potentials, factors))
+        return model.brought(asked)
 
     def rehearse(self) -> None:
-        """Asks what comes before the first round, and the round's choice."""
+        """Asks what comes before the first round, the round's choice, and the sums of numbers."""
         self.bought += self.purchase.known
         for column in self.purchase.singles:
             self._buy(column, self.purchase.single)
         self._chosen(self._model(None), self.purchase.round, self.purchase.worth)
+        if self.purchase.sums:
+            self._sums()
 
     def _offered(self, model: GraphicalModel, price: Epsilon, left: Epsilon) -> list[Clique]:
         """The pairs that keep the junction tree small, those of uncovered columns first; if none, all that it holds."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -34,6 +34,7 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 WALKS, FEW_WALKS = 60, 4
 TINY = np.finfo(np.float64).tiny
 ACCURACY = 0.1  # standard deviations of its noise that a fitted table may be off, root mean square
+SWEEPS = 3  # through columns whose shares are given
 # Steps for one table at most, those of its cells in each, and the step of a log after which no more are taken.
 NEWTON, INNER, CLOSE = 60, 2, 1e-9
 
@@ -313,6 +314,14 @@ class GraphicalModel:
             vars(model).update(tree=before.tree, tables=[table.copy() for table in before.tables])
         _Fit(model.tree, model.tables, potentials, independent).solve(tables, rows, usual, walks)
         return model
+
+    def brought(self, asked: Mapping[Clique, np.ndarray]) -> GraphicalModel:
+        """The closest model that has about the given shares of columns: one after the other, as each moves others."""
+        potentials = dict(self.potentials)
+        for columns, shares in [*asked.items()] * SWEEPS:
+            now = self.tree.marginal(self.tree.calibrated(potentials), columns)
+            potentials = multiplied(potentials, {columns: np.where(now > 0, shares / np.maximum(now, TINY), 1.0)})
+        return replace(self, potentials=potentials)
 
     def marginal(self, columns: Clique) -> np.ndarray:
         """The share of rows in each cell of some columns, an axis for each in increasing order."""

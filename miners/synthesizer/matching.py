@@ -4,7 +4,7 @@
 Noise in the cells of a histogram moves a mean by as much as the cells lie apart, and hides long tails. One query of
 sums (``Products``) tells the means and squares of all columns, where a row counts with all its numbers: for many
 columns it has a fraction of that noise. Numbers are clamped at the ends of the range where the histograms show rows,
-and so are the model's. It changes as little as it must: the rows of each piece of numbers z are
+and so are the model's. A column changes as little as it must: the rows of each piece of numbers z are
 multiplied by exp(a z + b z²), where a and b minimise
 
     log Σ q exp(a z + b z²) - a m - b s + r (a² + b²) / 2.

@@ -75,7 +75,8 @@ class Synthesizer(Miner):
     A graphical model is fitted to all tables. With few rounds for many columns, pairs of columns that are in
     no pair yet are chosen first. Five percent of epsilon query tables of random unmeasured pairs, which
     estimate the model's error. Ten percent query a finer histogram of each numeric column, by which numbers
-    lie in their cells; cells far out with hardly more rows than noise are empty.
+    lie in their cells; cells far out with hardly more rows than noise are empty. Ten percent query the sums
+    of numbers and of their squares, where the policy declares no cuts.
 
     Synthetic rows have the relations between pairs of columns, and of more columns as far as pairs
     determine them. Relations that exist only among three or more columns are lost.

@@ -9,6 +9,7 @@ import pytest
 
 import pinq
 from miners import Synthesizer
+from miners.synthesizer.graphical_model import GraphicalModel
 from miners.synthesizer.matching import features, limit, spread, tilt
 
 ROWS = 4_000
@@ -62,6 +63,30 @@ def test_means_and_deviations_are_kept(epsilon: float, off: float) -> None:
     assert np.mean(apart, axis=0).max() < off
     assert np.mean(wide, axis=0).max() < 1.5 * off
     assert Synthesizer.from_json(fitted.to_json()).sample(9, random_state=1).equals(fitted.sample(9, random_state=1))
+
+
+def test_columns_that_correlate_are_not_moved_twice() -> None:
+    """Each column gets its shares, though each factor moves the other columns, too; relations stay."""
+    joint = np.eye(3) * 0.3 + 0.1 / 9
+    pairs = {pair: np.log(joint) for pair in [(0, 1), (1, 2), (2, 3)]}
+    model = GraphicalModel((3,) * 4, 1_000.0, {**pairs, **{(column,): np.full(3, np.log(3)) for column in (1, 2)}})
+    assert np.allclose(model.marginal((3,)), 1 / 3)
+    shares = np.array([0.2, 0.3, 0.5])
+    brought = model.brought({(column,): shares for column in range(4)})
+    for column in range(4):
+        assert np.abs(brought.marginal((column,)) - shares).max() < 0.02
+    assert np.trace(brought.marginal((0, 1))) > 0.8
+    none = model.brought({(0,): np.array([0.0, 0.4, 0.6])})
+    assert np.allclose(none.marginal((0,)), [0, 0.4, 0.6])
+
+
+def test_what_refuses_the_sums_refuses_the_fit_before_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rehearsal asks for the sums, too."""
+    with pinq.simulate(SCHEMA, rows=100, epsilon=1) as handle:
+        monkeypatch.setattr("miners.synthesizer.matching.limit", lambda columns: 1e9)  # more than a query may have
+        with pytest.raises(pinq.QueryError, match="limit"):
+            Synthesizer(epsilon=1).fit(handle)
+        assert not handle.budget.spent
 
 
 def test_shares_have_the_means_that_are_asked_for() -> None:
