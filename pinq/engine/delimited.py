@@ -501,8 +501,10 @@ class Workbooks(TextFiles):
         self._require_sheet(file, *lines[0])
         rows, losses = lines[1:-1], lines[-1]
         if own.header is True and (first := _empty(rows[own.skip] if own.skip < len(rows) else [])):
-            rows = [row[first:] for row in rows]  # the table begins where its header does
+            named, rows = rows[own.skip + 1 :], [row[first:] for row in rows]  # the table begins where its header does
             losses = {kind: {str(int(at) - first): n for at, n in own.items()} for kind, own in losses.items()}
+            if before := sum(map(any, (row[:first] for row in named))):
+                losses[sheets.BEFORE] = {"0": before}
         self._sheets[file], self._losses[file] = rows, losses
         return rows
 

@@ -11,6 +11,8 @@ from pinq.engine.numbers import moment_number
 from pinq.engine.sources import quoted
 from pinq.public.dates import MINUTE
 
+FEW = 0.05  # of a column's values that are written like 1E5, by hand
+
 
 @dataclass(frozen=True)
 class ColumnProfile:
@@ -22,7 +24,8 @@ class ColumnProfile:
         numbers: Rows whose value encoding would read as a number.
         low, high: Smallest and largest finite number.
         are_whole: Whether all finite numbers are whole.
-        zero_led: Values like 007 and 1E5, which are codes and no numbers; a program writes that number as 1E+5.
+        zero_led: Values like 007, and like 1E5 where these are not few, which are codes and no numbers; a program
+            writes that number as 1E+5.
         longest: Characters of the longest text.
         distinct: The approximate number of different values.
     """
@@ -55,13 +58,15 @@ def profile(
     # infinities clamp.
     q = quoted(name)
     number = "NULL::DOUBLE" if moment else f"number_of({q})"
+    codes = f"count(*) FILTER (regexp_matches({q}::VARCHAR, '^[0-9]+[eE][0-9]+$'))"
     finite = f"FILTER (isfinite({number}))"
     facts = connection.execute(
         f"SELECT count({q}) {f'FILTER (NOT isnan({number}))' if real else ''}, count({number}) FILTER (NOT "
         f"isnan({number})), "
         f"min({number}) {finite}, max({number}) {finite}, coalesce(bool_and({number} = trunc({number})) "
         f"{finite}, false), "
-        f"count(*) FILTER (regexp_matches({q}::VARCHAR, '^[+-]?0[0-9]|^[0-9]+[eE][0-9]+$')), "
+        f"count(*) FILTER (regexp_matches({q}::VARCHAR, '^[+-]?0[0-9]')) "
+        f"+ if({codes} > {FEW} * count({q}), {codes}, 0), "
         f"coalesce(max(length({q}::VARCHAR)), 0), approx_count_distinct({q}) FROM {table}"
     ).fetchone()
     assert facts is not None

@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,11 @@ class JsonLines(Records):
     @property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
         """The fields of at least half of the first lines. Raises ``PolicyError`` where they can name no columns."""
-        names = self._header(self._files[0])
+        if not (names := self._header(self._files[0])):
+            raise PolicyError(
+                f"The first lines of {self._files[0]} have no fields in common: each line must be one JSON object, "
+                "with each field once."
+            )
         if fault := column_fault(names):
             raise PolicyError(
                 f"The fields of the first lines of {self._files[0]} can name no columns: the list {fault}."
@@ -120,7 +124,10 @@ def _once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _number_text(text: str) -> str:
     """A number's digits, one text for one number: 5.0, 5e0 and 5 are one person; one too long for that as it stands."""
-    if text.isdecimal() or abs((number := Decimal(text)).adjusted()) > MOST_DIGITS:
+    try:
+        if text.isdecimal() or abs((number := Decimal(text)).adjusted()) > MOST_DIGITS:
+            return text
+    except InvalidOperation:  # an exponent that no decimal has
         return text
     plain = f"{number:f}"
     plain = plain.rstrip("0").rstrip(".") if "." in plain else plain

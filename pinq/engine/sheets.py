@@ -46,6 +46,7 @@ FORMULAS = "formulas without a saved value; open the workbook in a spreadsheet p
 MERGED = "merged cells, which give their value to the first row alone; unmerge them, and fill each row"
 DIGITS = "numbers of more than 15 digits, which spreadsheet programs cut; where they are codes, write them as text"
 PADDED = "numbers that are shown with zeros before them, which are not read; where they are codes, write them as text"
+BEFORE = "rows with cells before this column that are not read, for no name stands above them; name or delete them"
 Losses = dict[str, Counter[int]]
 """Numbers of cells of each column that are not read as they stand, by kind."""
 

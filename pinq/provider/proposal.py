@@ -26,7 +26,7 @@ from pinq.engine.looks import SHOWN, among_words, codes_note, looks_like, missin
 from pinq.engine.sources import is_sqlite, quoted, require_columns
 from pinq.errors import InternalError, PolicyError, printable
 from pinq.policy.dialect import TABLE_FILES, Dialect, has_own_names, is_text
-from pinq.policy.files import source_dialect, source_path
+from pinq.policy.files import source_dialect, source_files, source_path
 from pinq.policy.plain_yaml import plain_number, read_yaml, write_yaml
 from pinq.policy.policy import Policy
 from pinq.provider.persons import (
@@ -448,7 +448,8 @@ def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[
         require_columns([] if target is None else [target], types)
         table, strays = without_strays(raw.connection, raw.name, types)
         dialect = source_dialect(bare)
-        if dialect is not None and "header" not in dialect.model_fields_set and not has_own_names(str(bare.source)):
+        named = dialect is None or "header" in dialect.model_fields_set or has_own_names(source_files(bare)[0].name)
+        if dialect is not None and not named:
             require_names(raw.connection, table, list(types), dialect)
         proposed = Proposed(count_rows(raw.connection, table), fewest, raw.lines.lost, strays)
         base = None if bare.database is None else source_path(bare)

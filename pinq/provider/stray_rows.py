@@ -22,6 +22,7 @@ from pinq.policy.dialect import Dialect
 MOST_ROWS = 200_000  # of a table that somebody wrote by hand
 STRAYS = 10  # more rows of a kind than these, and than one in a hundred, are a part of the table
 SUBTOTALS = 10  # more rows than one in so many are a part of the table, though they lack values, too
+COUNTED = 5  # names that count from 0 or 1 on are no row
 _TOTAL = (
     r"(grand |sub)?total(s|e|es|i)?|summe[nr]?|gesamt(summe|ergebnis)?|zwischensumme|insgesamt|sum|suma|somme|ensemble|"
     r"overall|all|alle"
@@ -75,7 +76,7 @@ def require_names(connection: duckdb.DuckDBPyConnection, table: str, names: Sequ
     """Raises ``FormatDoubt`` where a header seems to be a row: a name is a value like those below it.
 
     That is a text that stands there again, beside others; a number among the numbers, or a date above
-    dates; or an e-mail address. A year above counts, such as 2019, is a name.
+    dates; or an e-mail address. A year above counts, such as 2019, is a name, and so are 1 to 12.
 
     Args:
         connection: A connection that reads the table, and knows how it spells numbers and dates.
@@ -83,8 +84,17 @@ def require_names(connection: duckdb.DuckDBPyConnection, table: str, names: Sequ
         names: The columns of texts; the header's names.
         dialect: The form in which the file was read.
     """
+    numbers = [name for name in names if name.isdecimal()]
+    counting = list(map(str, range(len(numbers) + 1)))
+    if len(numbers) >= COUNTED and numbers in (counting[:-1], counting[1:]):
+        return
     tests = ", ".join(f"coalesce({_is_row_value(quoted(name), literal(name))}, false)" for name in names)
-    found = connection.execute(f"SELECT {tests} FROM (FROM {table} LIMIT {SAMPLE})").fetchall()[0]
+    # A header that stands again, as on each page, has a word above numbers, and is no value.
+    again = " AND ".join(f"{quoted(name)} = {literal(name)}" for name in names)
+    above = " OR ".join(_is_word_above_numbers(quoted(name), literal(name)) for name in names)
+    sample = f"(FROM {table} LIMIT {SAMPLE})"
+    rows = f"{sample} WHERE ({again}) IS NOT TRUE OR NOT (SELECT {above} FROM {sample})"
+    found = connection.execute(f"SELECT {tests} FROM {rows}").fetchall()[0]
     shown = next((name for name, alike in zip(names, found, strict=True) if alike or re.fullmatch(_MAIL, name)), None)
     if shown is None:
         return
@@ -97,6 +107,11 @@ def require_names(connection: duckdb.DuckDBPyConnection, table: str, names: Sequ
         "do, too).",
         choices,
     )
+
+
+def _is_word_above_numbers(column: str, name: str) -> str:
+    """Tests in SQL whether a column has numbers, and its name is none."""
+    return f"(number_of({name}) IS NULL AND count(number_of({column})) > {LIKELY} * count({column}))"
 
 
 def _is_row_value(column: str, name: str) -> str:

@@ -98,6 +98,27 @@ def test_a_year_or_an_only_value_is_a_name(row: Callable[[int], str], tmp_path: 
     assert set(columns(path)) <= {"other", "Bus", "2019"}
 
 
+WORDS_AND_VALUES: dict[str, tuple[str, Callable[[int], str]]] = {
+    "months": ("ward,1,2,3,4,5,6", lambda i: f"{'ABC'[i % 3]},{','.join(str(i * k % 90) for k in range(6))}"),
+    "the header on each page": (
+        "ward,sex,age",
+        lambda i: "ward,sex,age" if i % 40 == 0 else f"{'ABC'[i % 3]},{'mf'[i % 2]},{i % 50}",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WORDS_AND_VALUES)
+def test_a_header_that_counts_or_stands_again_is_no_row(kind: str, tmp_path: Path) -> None:
+    header, row = WORDS_AND_VALUES[kind]
+    assert set(columns(written(tmp_path / "t.csv", [header, *map(row, range(200))]))) == set(header.split(","))
+
+
+def test_names_of_fields_are_no_row_in_a_folder(tmp_path: Path) -> None:
+    """A field of JSON is a name, whatever the folder that holds the files is called."""
+    written(tmp_path / "t.jsonl", [f'{{"other": "{["other", "bus"][i % 2]}", "n": {i % 9}}}' for i in range(100)])
+    assert set(columns(tmp_path)) == {"other", "n"}
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -15,7 +15,7 @@ import pytest
 import pinq
 from pinq.engine.derived import check_formulas
 from pinq.engine.numbers import define_readings
-from pinq.engine.sheets import DIGITS, FORMULAS, MERGED, PADDED
+from pinq.engine.sheets import BEFORE, DIGITS, FORMULAS, MERGED, PADDED
 from pinq.errors import PolicyError
 from pinq.policy.dialect import Dialect
 from pinq.policy.plain_yaml import read_yaml
@@ -149,6 +149,7 @@ def test_a_table_begins_where_its_header_does(title: str, tmp_path: Path) -> Non
     text = pinq.propose(tmp_path / "t.xlsx", csv=Dialect(sheet="Hinweise", skip=4), fewest=5)
     assert list(read_yaml(text)["columns"]) == ["n", "cost"]
     assert f"# cost: {FORMULAS}" in text
+    assert f"# n: {BEFORE}" in text
     assert "1 of 100 rows hold no number" in text
 
 

@@ -203,6 +203,7 @@ def test_the_odd_ones_are_shown(forms: tuple[str, str], reason: str) -> None:
     ("column", "said"),
     [
         (lambda i: f"{i % 9}E{i % 3}", "categorical"),
+        (lambda i: f"{1000 + i * 37}" if i % 50 else "1e5", "numeric"),
         (lambda i: f"{i % 9}.5E+0{i % 3}" if i % 9 else "", "numeric"),
         (
             lambda i: ["not measured", "-"][i % 8 % 2] if i % 8 < 6 else f"{i}.25",

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import yaml
 
+import pinq
 from pinq.engine import open_engine, read_columns
 from pinq.engine.sources import quoted
 from pinq.errors import PolicyError
@@ -100,15 +101,23 @@ def test_no_row_makes_a_column_and_a_lost_line_is_named(tmp_path: Path) -> None:
         rows_of(policy_of("[tu].*", tmp_path))
 
 
+@pytest.mark.parametrize("line", ["[", '{"a": 1, "a": 2}'])
+def test_lines_that_are_no_objects_are_told_as_such(line: str, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(f"{line}\n" * 9)
+    with pytest.raises(PolicyError, match="each line must be one JSON object, with each field once"):
+        pinq.propose(tmp_path / "t.jsonl")
+
+
 def test_one_number_is_one_person(tmp_path: Path) -> None:
     """However it is written; a text is another value than a number, and so is a number with other digits."""
     texts = ["5", "5.0", "5e0", "0.5E+1", "-0", "-0.0", "0", "5.10", "5.1", "1E3", "1e401", "12345678901234567890.0"]
+    texts += ["1e9999999999999999999", "-2E-99999999999999999999"]  # exponents that no decimal has
     (tmp_path / "t.jsonl").write_text("\n".join(f'{{"age": {text}, "born": "{text}"}}' for text in texts))
     with closing(read_columns(policy_of("t.jsonl", tmp_path), likely=False)) as raw:
         found = raw.connection.execute(f"SELECT age, born FROM {raw.name}").fetchall()
     assert [own for _, own in found] == texts
     ages = [age for age, _ in found]
-    assert ages == [*"5555000", "5.1", "5.1", "1000", "1e401", "12345678901234567890"]
+    assert ages == [*"5555000", "5.1", "5.1", "1000", "1e401", "12345678901234567890", *texts[-2:]]
     unit = {"privacy_unit": {"column": "age", "max_rows": 1}, "columns": {"sex": COLUMNS["sex"]}}
     (tmp_path / "u.jsonl").write_text('{"age": 5, "sex": "f"}\n{"age": 5.0, "sex": "m"}\n{"age": 5e0, "sex": "f"}')
     assert len(rows_of(policy_of("u.jsonl", tmp_path, **unit))) == 1
