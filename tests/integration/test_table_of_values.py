@@ -211,7 +211,12 @@ def _duckdb(path: Path, name: str, texts: Texts) -> dict[str, str]:
 def _sqlite(path: Path, name: str, texts: Texts) -> dict[str, str]:
     with closing(sqlite3.connect(path / "t.sqlite")) as connection, connection:
         connection.execute(f"CREATE TABLE t (row INTEGER, {name})")
-        connection.executemany("INSERT INTO t VALUES (?, ?)", enumerate(texts))
+        # Python no longer says how a day is written there; a number or a text is itself.
+        kept = (
+            text.isoformat(" ") if isinstance(text, datetime) else str(text) if isinstance(text, date) else text
+            for text in texts
+        )
+        connection.executemany("INSERT INTO t VALUES (?, ?)", enumerate(kept))
     return {"database": "t.sqlite", "table": "t"}
 
 

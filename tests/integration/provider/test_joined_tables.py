@@ -283,7 +283,7 @@ REFUSED = {
     ],
     "nested too deeply": [
         f"SELECT person, {'lower(' * 900}sex{')' * 900} AS sex FROM patients",
-        repeated(300, 1),
+        repeated(600, 1),
     ],
     "has a lambda": ["SELECT person, x -> x AS n FROM patients"],
     "has a parameter": ["SELECT person, $1 AS n FROM patients"],
