@@ -8,11 +8,10 @@ a row differently. Noise in a covariance can make a small variance 0 or negative
 at least a fraction of the largest eigenvalue of the noise alone. Means, sizes and covariances of
 classes shrink to those of all classes, as far as noise explains their differences.
 
-A class has a shape of its own in its numbers alone: the shape of an indicator follows from its mean,
-and says a second time what the means say. And numbers with long tails are often far from the middle of
-every class, where a small difference of variances decides. The answers tell it
-at no cost: shortened rows with long tails have less of their variance left than normal rows. So a shape
-of its own shrinks by that, too (``normal_share``).
+A class has a shape of its own only in its numeric columns: the variance of an indicator follows from its
+mean. Numbers with long tails are often far from the mean of every class, where a small difference of
+variances decides the class. The answers show long tails at no cost: shortening leaves less of their
+variance than of normal rows'. So the shape of a class shrinks by that share, too (``normal_share``).
 """
 
 from __future__ import annotations
@@ -54,10 +53,8 @@ if TYPE_CHECKING:
 # Of the noise's largest eigenvalue: eigenvalues are no smaller; on random classes of rank 12 in 49 columns.
 LIFTED_POOLED, LIFTED_OWN = 0.5, 0.2
 LEAST_SIZE = 0.1  # of the mean size of a class
-NORMAL_ROWS = 4_000  # public normal rows of each class, beside which shortened rows are held
-LOST_OF_EXPONENTIAL = (
-    0.38  # of a variance, where squares of lengths are exponential: what shortening takes beyond normal
-)
+NORMAL_ROWS = 4_000  # drawn of each class, with which shortened rows are compared
+LOST_OF_EXPONENTIAL = 0.38  # of a variance, by shortening rows of exponential squared lengths, beyond normal rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -317,11 +317,10 @@ class GraphicalModel:
 
     def brought(self, asked: Mapping[Clique, np.ndarray]) -> GraphicalModel:
         """The closest model that has about the given shares of columns: one after the other, as each moves others."""
-        potentials = dict(self.potentials)
-        for columns, shares in [*asked.items()] * SWEEPS:
-            now = self.tree.marginal(self.tree.calibrated(potentials), columns)
-            potentials = multiplied(potentials, {columns: np.where(now > 0, shares / np.maximum(now, TINY), 1.0)})
-        return replace(self, potentials=potentials)
+        model = replace(self, potentials=(potentials := dict(self.potentials)))
+        vars(model).update(tree=self.tree, tables=[table.copy() for table in self.tables])
+        _Fit(model.tree, model.tables, potentials, {}).bring(asked)
+        return model
 
     def marginal(self, columns: Clique) -> np.ndarray:
         """The share of rows in each cell of some columns, an axis for each in increasing order."""
@@ -434,6 +433,9 @@ def _combined(measured: Iterable[Measurement]) -> dict[Clique, Measurement]:
     }
 
 
+_Change = Callable[[int, Clique], float]
+
+
 class _Fit:
     """The dual of: stay close to independence and fit the tables, weighted by their noise.
 
@@ -466,23 +468,31 @@ class _Fit:
     def solve(self, measured: Mapping[Clique, Measurement], rows: float, usual: float, walks: int) -> None:
         """Walks so many times at most, until tables are off by less than ``ACCURACY``."""
         self.rows, self.usual = rows, usual / rows
-        self.own: list[list[Measurement]] = [[] for _ in self.tables]
-        for columns, table in measured.items():
-            self.own[self.tree.home(columns)].append(table)
-        cells = sum(table.counts.size for table in measured.values())
+        enough = ACCURACY**2 * sum(table.counts.size for table in measured.values())
+        self._walk(measured, lambda place, columns: self._improve(place, measured[columns]), walks, enough)
+
+    def bring(self, asked: Mapping[Clique, np.ndarray]) -> None:
+        """Walks ``SWEEPS`` times, and gives each column its shares where it comes to it."""
+        self._walk(asked, lambda place, columns: self._give(place, columns, asked[columns]), SWEEPS, -math.inf)
+
+    def _walk(self, groups: Iterable[Clique], change: _Change, walks: int, enough: float) -> None:
+        """Walks so many times at most, until changes found less than enough; then all messages are sent."""
+        own: list[list[Clique]] = [[] for _ in self.tables]
+        for columns in groups:
+            own[self.tree.home(columns)].append(columns)
         for _ in range(walks):
-            if self._visit(0) < ACCURACY**2 * cells:
+            if self._visit(0, own, change) < enough:
                 break
         for place in range(1, len(self.tables)):
             self._send(self.tree.parents[place], place)
 
-    def _visit(self, place: int) -> float:
-        """Improves a clique and all beyond it; returns the sum of squared distances that were found, in deviations."""
-        found = sum(self._improve(place, table) for table in self.own[place])
+    def _visit(self, place: int, own: Sequence[Sequence[Clique]], change: _Change) -> float:
+        """Changes a clique and all beyond it; returns the sum of what the changes found."""
+        found = sum(change(place, columns) for columns in own[place])
         for child in self.tree.near[place]:
             if self.tree.parents[child] == place:
                 self._send(place, child)
-                found += self._visit(child)
+                found += self._visit(child, own, change)
                 self._send(child, place)
         return found
 
@@ -499,6 +509,15 @@ class _Fit:
     def _multiply(self, place: int, columns: Clique, factor: np.ndarray, source: int = -1) -> None:
         self.tables[place] *= self.tree.spread(factor, columns, place)
         self.stale |= {(place, other) for other in self.tree.near[place] if other != source}
+
+    def _give(self, place: int, columns: Clique, shares: np.ndarray) -> float:
+        """Gives columns their shares, in cells that have any; returns 0."""
+        now = _summed(self.tables[place], self.tree.cliques[place], columns)
+        after = np.where(now > 0, shares, 0.0)
+        factor = after / np.maximum(now * after.sum(), TINY)
+        self.potentials |= multiplied({columns: self.potentials.get(columns, np.zeros_like(now))}, {columns: factor})
+        self._multiply(place, columns, factor)
+        return 0.0
 
     def _improve(self, place: int, table: Measurement) -> float:
         """Corrects the potential of one table if it is off; returns the sum of squared distances before."""

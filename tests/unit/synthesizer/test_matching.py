@@ -9,7 +9,7 @@ import pytest
 
 import pinq
 from miners import Synthesizer
-from miners.synthesizer.graphical_model import GraphicalModel
+from miners.synthesizer.graphical_model import Clique, GraphicalModel
 from miners.synthesizer.matching import features, limit, spread, tilt
 
 ROWS = 4_000
@@ -68,7 +68,7 @@ def test_means_and_deviations_are_kept(epsilon: float, off: float) -> None:
 def test_columns_that_correlate_are_not_moved_twice() -> None:
     """Each column gets its shares, though each factor moves the other columns, too; relations stay."""
     joint = np.eye(3) * 0.3 + 0.1 / 9
-    pairs = {pair: np.log(joint) for pair in [(0, 1), (1, 2), (2, 3)]}
+    pairs: dict[Clique, np.ndarray] = {pair: np.log(joint) for pair in [(0, 1), (1, 2), (2, 3)]}
     model = GraphicalModel((3,) * 4, 1_000.0, {**pairs, **{(column,): np.full(3, np.log(3)) for column in (1, 2)}})
     assert np.allclose(model.marginal((3,)), 1 / 3)
     shares = np.array([0.2, 0.3, 0.5])
@@ -76,6 +76,8 @@ def test_columns_that_correlate_are_not_moved_twice() -> None:
     for column in range(4):
         assert np.abs(brought.marginal((column,)) - shares).max() < 0.02
     assert np.trace(brought.marginal((0, 1))) > 0.8
+    for known, anew in zip(brought.tables, brought.tree.calibrated(brought.potentials), strict=True):
+        assert np.allclose(known, anew)
     none = model.brought({(0,): np.array([0.0, 0.4, 0.6])})
     assert np.allclose(none.marginal((0,)), [0, 0.4, 0.6])
 
