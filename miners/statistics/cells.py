@@ -40,6 +40,7 @@ P = ParamSpec("P")
 Statistic = Callable[[np.ndarray], np.ndarray]
 """A function from tables of counts to numbers; the last axis of both counts the tables."""
 STEP = 1e-30  # of a complex derivative, which loses no digits however small it is
+AT_ONCE = 2**17  # counts of all tables of which a statistic is computed at once: some megabytes
 YES = {"1", "true", "yes", "y"}
 NO = {"0", "false", "no", "n"}
 SEVERAL = 10.0  # times its noise a count is on average from which on the delta method is used for tests
@@ -257,9 +258,13 @@ class Cells:
 
     def derived(self, statistic: Statistic) -> tuple[np.ndarray, np.ndarray]:
         """Returns the numbers of a statistic, and their derivatives by each count, shape (numbers, counts)."""
-        steps = 1j * STEP * np.eye(self.counts.size).reshape(*self.counts.shape, -1)
-        with np.errstate(all="ignore"):
-            moved = statistic(self.counts[..., None] + steps).reshape(-1, self.counts.size)
+        size, found = self.counts.size, []
+        several = max(1, AT_ONCE // size)
+        for first in range(0, size, several):
+            tables = self.counts.reshape(-1, 1) + 1j * STEP * np.eye(size, min(several, size - first), -first)
+            with np.errstate(all="ignore"):
+                found.append(statistic(tables.reshape(*self.counts.shape, -1)).reshape(-1, tables.shape[1]))
+        moved = np.concatenate(found, axis=1)
         return moved[:, 0].real, moved.imag / STEP
 
     def drawn(self, jacobian: np.ndarray) -> np.ndarray:
