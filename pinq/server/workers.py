@@ -268,10 +268,13 @@ class Worker:
         """
         pool, self._pool = self._pool, None
         if pool is not None:
-            for process in multiprocessing.active_children():
-                if process.pid == self._pid:
-                    process.kill()
-            pool.shutdown(wait=wait, cancel_futures=True)
+            for process in [*(pool._processes or {}).values()]:  # nobody else has it before its first answer
+                process.kill()
+            # In a thread, because a start that hangs holds the lock that this waits for.
+            ending = threading.Thread(target=partial(pool.shutdown, cancel_futures=True), name="pinq-end", daemon=True)
+            ending.start()
+            if wait:
+                ending.join(STOP_SECONDS)
 
     async def _started(self) -> tuple[ProcessPoolExecutor, Connection]:
         if self._pool is None:
