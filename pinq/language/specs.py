@@ -207,7 +207,7 @@ class Axis:
         if numbered and type(plain) is int and 0 <= plain < self.size:
             return plain
         names = ", ".join(repr(name) for name in self.labels[:12]) + (", ..." if self.size > 12 else "")
-        meant = closest(str(plain)[:60], self.labels)
+        meant = closest(plain, self.labels)
         raise QueryError(f"there is no part {brief(plain)}{meant}; the parts are {names}.")
 
 
@@ -516,7 +516,9 @@ class Ranges(OfColumn, Factor):
             placed = [self._place(column, ends) for ends in group]
             for first, end, text in placed:
                 if first >= end or (lookup[first:end] >= 0).any():
-                    raise QueryError(f"{text or 'missing'} of `{self.column}` is empty, or overlaps another interval.")
+                    raise QueryError(
+                        f"{text or 'the missing values'} of `{self.column}` is empty, or overlaps another interval."
+                    )
                 lookup[first:end] = number
             labels.append(tuple(text for *_, text in placed))
         starts = np.flatnonzero(np.diff(lookup, prepend=-2))
@@ -612,7 +614,7 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
     Raises:
         QueryError: An unknown column or value, a cut out of bounds, overlapping groups, many parts.
     """
-    kinds = "Values, Cuts, Groups, Shards or a tuple of them"
+    kinds = "Values, Cuts, Groups, Ranges, Calendar, Shards or a tuple of them"
     require_kind([spec], Splitting, lambda: f"{brief(spec)} is not a partition spec; use {kinds}.")
     return schema.kept.recalled(spec.identity, partial(_bind, spec, schema), lambda partition: partition.nbytes)
 

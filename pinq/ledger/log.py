@@ -50,9 +50,8 @@ from pinq.public.epsilon import Epsilon
 R = TypeVar("R", bound=Record)
 HELD_SECONDS = 60.0
 SNAPSHOT_EVENTS = 5_000  # a replay of them takes .2 s
-SNAPSHOT_BYTES = (
-    2_000  # bytes of the last snapshot for each event until the next: its writing costs an event microseconds
-)
+# Bytes of the last snapshot for each event until the next: its writing costs an event microseconds.
+SNAPSHOT_BYTES = 2_000
 _AS_TEXT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=repr)  # a damaged file can hold bytes
 
 

@@ -128,9 +128,8 @@ class PostgreSQL(Database):
             self._hand_over()
 
     def probe(self) -> None:
-        self.run(
-            "DELETE FROM answers WHERE seq < 0"
-        )  # no such row exists, and a read-only server refuses the statement
+        # No such row exists, and a read-only server refuses the statement.
+        self.run("DELETE FROM answers WHERE seq < 0")
 
     def commit(self) -> None:
         self._hand_over(end="COMMIT")

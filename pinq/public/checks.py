@@ -91,7 +91,11 @@ def require_kind(values: Iterable[object], kinds: type | tuple[type, ...], probl
 
 def brief(value: object, limit: int = 60) -> str:
     """A caller's value in an error, on one line and not long; a class or function by its name."""
-    text = " ".join(str(getattr(value, "__qualname__", None) or repr(value)).split())
+    try:
+        shown = str(getattr(value, "__qualname__", None) or repr(value))
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        shown = "a number of thousands of digits"
+    text = " ".join(shown.split())
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
@@ -125,13 +129,13 @@ def text_of_any(value: object) -> str:
     return text_of(value)
 
 
-def closest(name: str, names: Iterable[object]) -> str:
+def closest(name: object, names: Iterable[object]) -> str:
     """Writes `` (did you mean 'x'?)`` where one of the names is close, else nothing.
 
     Case counts for nothing: ``male`` is ``'Male'`` before it is a misspelt ``'Female'``.
     """
     folded = {str(one).casefold(): one for one in names}
-    folded_name = name.casefold()
+    folded_name = (name[:60] if isinstance(name, str) else brief(name)).casefold()
     # Comparing letter by letter is slow, and a domain may have a million values.
     compared = [folded_name] if folded_name in folded else list(islice(folded, 5000))
     matches = difflib.get_close_matches(folded_name, compared, n=1, cutoff=0.65)

@@ -92,7 +92,6 @@ def of_form(pattern: str, words: str) -> AfterValidator:
 _SIMPLE = {
     "extra_forbidden": "unknown key",
     "missing": "it is missing",
-    "union_tag_not_found": "`type` is missing; it must be categorical, numeric, date or datetime",
     "invalid_key": "the name must be text; put it in quotes",
 }
 _KINDS = {
@@ -116,8 +115,11 @@ def said_of(problem: ErrorDetails) -> str:
         return _SIMPLE[kind]
     if kind == "json_invalid":
         return f"it is no JSON: {facts['error']}"
-    if kind == "union_tag_invalid" and facts["discriminator"] == "'type'" and given:
-        return f"`type` is {given['type']!r}; it must be categorical, numeric, date or datetime"
+    if kind.startswith("union_tag_"):
+        key, tags = facts["discriminator"].strip("'"), facts.get("expected_tags", "")
+        allowed = "categorical, numeric, date or datetime" if key == "type" else f"one of {tags}"
+        fault = f"is {brief(facts['tag'])}" if "tag" in facts else "is missing"
+        return f"`{key}` {fault}; it must be {allowed}" if tags or key == "type" else f"`{key}` {fault}"
     if problem["loc"][-1:] == ("[key]",):
         return _SIMPLE["invalid_key"]
     if kind == "too_short":
@@ -128,7 +130,8 @@ def said_of(problem: ErrorDetails) -> str:
     if kind == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")
     plain = problem["msg"].removeprefix("Input should be ").removeprefix("String should ")
-    named = "" if isinstance(given, (dict, list)) or len(repr(given)) > 40 else f"it is {brief(given)}; "
+    shown = brief(given, 41)
+    named = "" if isinstance(given, (dict, list)) or len(shown) > 40 else f"it is {shown}; "
     if kind.startswith("string_") and kind != "string_type":
         return f"{named}it must {plain}"
     return f"{named}it must be {_KINDS.get(kind.split('_')[0], plain)}"
@@ -447,7 +450,7 @@ class Categorical(_Column):
         if code is None:
             labels = ", ".join(repr(v) for v in self.labels[:12]) + (", ..." if self.codes > 12 else "")
             raise QueryError(
-                f"`{name}` has no value {brief(value)}{closest(str(value), [text_of(v) for v in self.values])}; "
+                f"`{name}` has no value {brief(value)}{closest(value, [text_of(v) for v in self.values])}; "
                 f"it has {labels}."
             )
         return code

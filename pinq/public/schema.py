@@ -197,7 +197,7 @@ class Schema(Public):
         column = self.columns.get(name) if isinstance(name, str) else None
         if column is None:
             raise QueryError(
-                f"there is no column {brief(name)}{closest(str(name)[:60], self.columns)}; the columns are "
+                f"there is no column {brief(name)}{closest(name, self.columns)}; the columns are "
                 f"{', '.join(self.columns)}."
             )
         return column

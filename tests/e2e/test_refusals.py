@@ -149,7 +149,7 @@ MALFORMED: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "range of no missing values": (
         lambda h: h.partition(pinq.Ranges("age", (((None, 20), None),))),
-        "^missing of `age` is empty, or overlaps another",
+        "^the missing values of `age` is empty, or overlaps another",
     ),
     "no ranges": (lambda h: h.partition(pinq.Ranges("age", ((),))), "^`groups` has no group, or an empty one"),
     "parts not disjoint": (

@@ -220,3 +220,18 @@ def test_no_request_is_refused_in_the_words_of_its_model(field: str) -> None:
         said = _said(partial(Request.received, text))
         assert said.startswith("the request is malformed: ")
         assert not FOREIGN.search(said), said
+
+
+def test_a_part_of_a_request_is_missed_by_its_own_name() -> None:
+    """Not by that of another declaration's."""
+    for field, value in (("score", {"x": 1}), ("candidates", [[{"x": 1}]]), ("parts", {"specs": [{}]})):
+        assert "`kind` is missing" in _said(partial(Request.received, json.dumps(REQUEST | {field: value})))
+    wrong = REQUEST | {"score": {"kind": "new"}}
+    assert "`kind` is 'new'; it must be one of '" in _said(partial(Request.received, json.dumps(wrong)))
+
+
+def test_a_number_of_thousands_of_digits_is_refused_like_any_other() -> None:
+    """Python does not write it."""
+    schema, huge = Schema(**VALID[Schema]), 10**5000
+    for call in (partial(schema.column, huge), partial(Schema, columns=schema.columns, max_rows=huge)):
+        assert "a number of thousands of digits" in _said(call)
