@@ -107,12 +107,14 @@ class Lines:
         unreadable: The number of lines that could not be read, by reason.
         examples: For each reason, where one of these lines is.
         cells: The number of a workbook's cells in each column that are not read as they stand, by reason.
+        before: The largest number of columns without a name before a workbook's header, which are not read.
     """
 
     total: int = 0
     unreadable: dict[str, int] = field(default_factory=dict)
     examples: dict[str, str] = field(default_factory=dict)
     cells: dict[str, Counter[str]] = field(default_factory=dict)
+    before: int = 0
 
     @property
     def lost(self) -> int:
@@ -270,7 +272,7 @@ class DelimitedFiles(TextFiles):
             runs = re.findall(rb"[\x80-\xff]+", stream.read(GLANCE))
         western = sum(len(run) < 3 and min(run) >= 0xA0 for run in runs)
         mixed = any(len(run) == 2 and run[0] in b"\xc2\xc3" for run in runs)  # with lines of UTF-8
-        return [{"encoding": "windows-1252"}] if 2 * western >= len(runs) and not mixed else []
+        return [{"encoding": "windows-1252"}] if 0 < len(runs) <= 2 * western and not mixed else []
 
     def _skipped(self, stream: IO[bytes]) -> int:
         """Passes over the lines above the header; returns how many."""
@@ -444,6 +446,7 @@ class Workbooks(TextFiles):
     def __init__(self, files: Sequence[Path], dialect: Dialect) -> None:
         self._sheets: dict[Path, list[list[str | None]]] = {}
         self._losses: dict[Path, dict[str, dict[str, int]]] = {}
+        self._before: dict[Path, int] = {}
         super().__init__(files, dialect)
 
     def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
@@ -453,6 +456,7 @@ class Workbooks(TextFiles):
             rows = [row for row in self._rows(file)[above:] if any(row[: len(self.names)])]
             self._sheets.pop(file)  # read once, for header and rows
             lines.total += len(rows)
+            lines.before = max(lines.before, self._before[file])
             for reason, counts in self._losses[file].items():
                 found = {self.names[int(place)]: n for place, n in counts.items() if 0 <= int(place) < len(self.names)}
                 lines.cells.setdefault(reason, Counter()).update(found)
@@ -500,12 +504,13 @@ class Workbooks(TextFiles):
             )
         self._require_sheet(file, *lines[0])
         rows, losses = lines[1:-1], lines[-1]
-        if own.header is True and (first := _empty(rows[own.skip] if own.skip < len(rows) else [])):
+        first = _empty(rows[own.skip]) if own.header is True and own.skip < len(rows) else 0
+        if first:
             named, rows = rows[own.skip + 1 :], [row[first:] for row in rows]  # the table begins where its header does
-            losses = {kind: {str(int(at) - first): n for at, n in own.items()} for kind, own in losses.items()}
+            losses = {kind: {str(int(at) - first): n for at, n in counts.items()} for kind, counts in losses.items()}
             if before := sum(map(any, (row[:first] for row in named))):
                 losses[sheets.BEFORE] = {"0": before}
-        self._sheets[file], self._losses[file] = rows, losses
+        self._sheets[file], self._losses[file], self._before[file] = rows, losses, first
         return rows
 
     def _require_sheet(self, file: Path, names: Sequence[str], hidden: Sequence[str]) -> None:

@@ -156,7 +156,7 @@ def require_growth(growth: int, where: str) -> None:
     if growth > MAX_GROWTH:
         raise PolicyError(
             f"{where} can make {growth:,} characters of one; at most {MAX_GROWTH:,} are possible. "
-            "Replace by shorter texts."
+            "Replace by shorter texts, or join fewer."
         )
 
 

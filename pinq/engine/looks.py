@@ -97,7 +97,7 @@ def missing_codes(numbers: Iterable[float]) -> list[float]:
 
 def unusual_dates(first: float, last: float) -> dict[str, str]:
     """Names dates that lie far away, or that programs write for none."""
-    days = {key: write_moment(int(day) * DAY)[:10] for key, day in (("lower", first), ("upper", last))}
+    days = {key: write_moment(math.floor(day) * DAY)[:10] for key, day in (("lower", first), ("upper", last))}
     strange = (first < USUAL[0] or days["lower"] in NEVER, last > USUAL[1])
     said = "such as {0}: where it stands for a missing date, write `missing: ['{0}']`; of another calendar, convert it"
     return {key: said.format(day) for (key, day), so in zip(days.items(), strange, strict=True) if so}

@@ -45,7 +45,9 @@ _BLANK = " \t\r\n"
 FORMULAS = "formulas without a saved value; open the workbook in a spreadsheet program, and save it"
 MERGED = "merged cells, which give their value to the first row alone; unmerge them, and fill each row"
 DIGITS = "numbers of more than 15 digits, which spreadsheet programs cut; where they are codes, write them as text"
-PADDED = "numbers that are shown with zeros before them, which are not read; where they are codes, write them as text"
+PADDED = (
+    "numbers in a format that shows zeros before them, which are not read; where they are codes, write them as text"
+)
 BEFORE = "rows with cells before this column that are not read, for no name stands above them; name or delete them"
 Losses = dict[str, Counter[int]]
 """Numbers of cells of each column that are not read as they stand, by kind."""
@@ -136,7 +138,7 @@ class Streamed:
             letters = address.rstrip(_DIGITS)
             column = column + 1 if letters == address else _column(letters, column + 1)
             value = self._value(cell)
-            if str in self._formats and isinstance(value, float) and self._shape(cell.get("s", "")) is str:
+            if isinstance(value, float) and self._shape(cell.get("s", "")) is str:
                 self._padded[column] += 1
             if value is None:
                 if any(_local(own.tag) == "f" for own in cell) and cell.get("t") not in ("str", "e"):

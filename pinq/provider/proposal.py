@@ -448,9 +448,9 @@ def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[
         require_columns([] if target is None else [target], types)
         table, strays = without_strays(raw.connection, raw.name, types)
         dialect = source_dialect(bare)
-        named = dialect is None or "header" in dialect.model_fields_set or has_own_names(source_files(bare)[0].name)
-        if dialect is not None and not named:
-            require_names(raw.connection, table, list(types), dialect)
+        stated = dialect is not None and "header" in dialect.model_fields_set
+        if dialect is not None and not stated and not has_own_names(source_files(bare)[0].name):
+            require_names(raw.connection, table, list(types), dialect, raw.lines.before)
         proposed = Proposed(count_rows(raw.connection, table), fewest, raw.lines.lost, strays)
         base = None if bare.database is None else source_path(bare)
         typed = dialect is None and not (base and is_sqlite(base))

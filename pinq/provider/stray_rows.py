@@ -72,7 +72,9 @@ def without_strays(
     return "without_strays", found
 
 
-def require_names(connection: duckdb.DuckDBPyConnection, table: str, names: Sequence[str], dialect: Dialect) -> None:
+def require_names(
+    connection: duckdb.DuckDBPyConnection, table: str, names: Sequence[str], dialect: Dialect, before: int = 0
+) -> None:
     """Raises ``FormatDoubt`` where a header seems to be a row: a name is a value like those below it.
 
     That is a text that stands there again, beside others; a number among the numbers, or a date above
@@ -83,6 +85,7 @@ def require_names(connection: duckdb.DuckDBPyConnection, table: str, names: Sequ
         table: The name of the table in SQL.
         names: The columns of texts; the header's names.
         dialect: The form in which the file was read.
+        before: The number of columns before the header that were not read; a list of names names them, too.
     """
     numbers = [name for name in names if name.isdecimal()]
     counting = list(map(str, range(len(numbers) + 1)))
@@ -98,8 +101,9 @@ def require_names(connection: duckdb.DuckDBPyConnection, table: str, names: Sequ
     shown = next((name for name, alike in zip(names, found, strict=True) if alike or re.fullmatch(_MAIL, name)), None)
     if shown is None:
         return
-    neutral: Changes = {"header": tuple(f"column_{number}" for number in range(1, len(names) + 1))}
-    choices, kept = [neutral], {"skip": dialect.skip + 1, "header": tuple(names)}
+    numbered = tuple(f"column_{number}" for number in range(1, before + len(names) + 1))
+    neutral: Changes = {"header": numbered}
+    choices, kept = [neutral], {"skip": dialect.skip + 1, "header": (*numbered[:before], *names)}
     choices += [kept] if not any(re.search('[,"]|^ | $', name) for name in names) else []
     raise FormatDoubt(
         f"The first line seems to be a row and no header, for its {shown!r} is a value like those below it, and names "

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 import pinq
+from pinq.engine.looks import unusual_dates
 from pinq.errors import PolicyError
 from pinq.policy.dialect import Dialect
 from pinq.policy.plain_yaml import read_yaml
 from pinq.provider.proposal import WholeDoubt, look
+from tests.support.tables.workbooks import book
 
 RANDOM = random.Random(1)
 NAMES = ["Doe, Jane", "Roe, John", "Poe, Ann", "Müller, Eva"]
@@ -79,10 +81,49 @@ def test_a_first_line_that_is_a_row_names_no_columns(kind: str, tmp_path: Path) 
         look(path, fewest=1)
     assert "column_2" in str(doubt.value.choices[0]["header"])
     assert len(doubt.value.choices) == 1 + ("Doe" not in HEADERLESS[kind](0))
-    if doubt.value.look is not None:
-        policy = read_yaml(doubt.value.look.text)
-        assert {name[:7] for name in policy["columns"]} == {"column_"}
-        assert "of 200 rows" in doubt.value.look.text
+    assert doubt.value.look is not None
+    policy = read_yaml(doubt.value.look.text)
+    assert {name[:7] for name in policy["columns"]} == {"column_"}
+    assert "of 200 rows" in doubt.value.look.text
+
+
+def test_names_that_are_asked_for_count_empty_columns(tmp_path: Path) -> None:
+    """In a workbook whose table begins at the second column, and has no header."""
+    rows = [("fm"[i % 2], 20 + i % 40, "ABC"[i % 3]) for i in range(200)]
+    cells = (
+        f'<row r="{at}">'
+        + "".join(
+            f'<c r="{letter}{at}"><v>{value}</v></c>'
+            if isinstance(value, int)
+            else f'<c r="{letter}{at}" t="str"><v>{value}</v></c>'
+            for letter, value in zip("BCD", row, strict=True)
+        )
+        + "</row>"
+        for at, row in enumerate(rows, 1)
+    )
+    book(tmp_path / "t.xlsx", "".join(cells))
+    with pytest.raises(WholeDoubt, match="seems to be a row") as doubt:
+        look(tmp_path / "t.xlsx", csv=Dialect(sheet="Hinweise"), fewest=1)
+    for number, choice in enumerate(doubt.value.choices):
+        found = read_yaml(
+            look(tmp_path / "t.xlsx", csv=Dialect.model_validate({"sheet": "Hinweise", **choice}), fewest=1).text
+        )["columns"]
+        names = ["column_2", "column_3", "column_4"] if number == 0 else ["f", "20", "A"]
+        assert [found[name]["type"] for name in names] == ["categorical", "numeric", "categorical"]
+
+
+def test_no_encoding_is_tried_where_no_letter_was_seen(tmp_path: Path) -> None:
+    """Letters far down may be those of any alphabet."""
+    (tmp_path / "t.csv").write_bytes(b"ort,n\n" + b"x,1\n" * 40_000 + "Москва,2\n".encode("cp1251") * 20_000)
+    with pytest.raises(PolicyError) as refused:
+        look(tmp_path / "t.csv", fewest=1)
+    assert "windows-1252" not in str(getattr(refused.value, "choices", ()))
+
+
+def test_a_moment_before_1970_has_its_own_day() -> None:
+    """And not the next one, which programs write for none."""
+    assert unusual_dates(-0.5, 20_000) == {}
+    assert "1900-01-01" in unusual_dates(-25_567.0, 20_000)["lower"]
 
 
 @pytest.mark.parametrize(
