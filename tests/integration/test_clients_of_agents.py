@@ -29,7 +29,7 @@ def handle() -> pinq.PrivateQueryable:
     return pinq.simulate(SCHEMA, data=ROWS, epsilon=10_000)
 
 
-def test_else_never_takes_missing_numbers_for_nothing() -> None:
+def test_else_takes_missing_numbers_unless_a_case_does() -> None:
     """ELSE has the missing ones, as in SQL, and a case of their own takes them."""
     case = "SELECT CASE WHEN age < 3 THEN 'a' {}ELSE 'b' END g, COUNT(*) FROM simulated GROUP BY g"
     answer = pinq.sql(handle(), case.format(""), epsilon=1000).frame

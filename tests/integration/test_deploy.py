@@ -207,6 +207,7 @@ def test_the_image_has_the_extras_of_every_key_of_a_policy() -> None:
     named = {extra for page in pages for words in re.findall(r"'\.\[([\w,]+)\]'", page) for extra in words.split(",")}
     assert {"server", "statistical", "spark", "heads"} <= named
     assert named - set(extras.split(",")) == {"spark", "adbc"}
+    assert set(extras.split(",")) <= named | {"arrow"}
     assert "The image has no Spark and no ADBC" in pages[-1]
 
 
