@@ -82,7 +82,7 @@ class Network(Link):
         self._arrived = {number: asyncio.Queue[tuple[int, bytes] | SessionError](2) for number in self.others}
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
-        self._talks = set[asyncio.Future[None] | None]()
+        self._talks = set[asyncio.Future[None]]()
         versions = {"arithmetic": str(ARITHMETIC), "pinq-miners": version("pinq-miners")}
         self._hello = Hello(party=party, text=session.text, versions=versions, kept=kept or [])
         self._last_error = ""
@@ -130,7 +130,7 @@ class Network(Link):
         # Without certificates nobody from elsewhere is listened to.
         host = member.host if address is None and tls is None else address
         try:
-            self._server = await asyncio.start_server(self._talk, host, member.port, ssl=tls, limit=BUFFER)
+            self._server = await asyncio.start_server(self._meet, host, member.port, ssl=tls, limit=BUFFER)
         except OSError as error:
             raise SessionError(f"port {member.port} cannot be listened on: {error.strerror}.") from None
 
@@ -173,6 +173,17 @@ class Network(Link):
             context.load_verify_locations(cadata=self.session.parties[number].certificate_der)
         return context
 
+    def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Begins a talk with the other end that called.
+
+        A task that is cancelled before its first step runs none of its lines, so the connection is closed by the
+        task's end and not by the talk.
+        """
+        talk = asyncio.ensure_future(self._talk(reader, writer))
+        self._talks.add(talk)
+        talk.add_done_callback(self._talks.discard)
+        talk.add_done_callback(lambda _: writer.transport.abort())
+
     async def _talk(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int | None = None
     ) -> None:
@@ -183,7 +194,6 @@ class Network(Link):
             writer: The writer of the connection.
             number: The party that was called; None where the other end called.
         """
-        self._talks.add(asyncio.current_task())
         try:
             if number is not None:
                 self._greet(writer)
@@ -211,7 +221,6 @@ class Network(Link):
             writer.transport.abort()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
-            self._talks.discard(asyncio.current_task())
 
     def _greet(self, writer: asyncio.StreamWriter) -> None:
         hello = self._hello.model_dump_json().encode()
@@ -264,7 +273,7 @@ class Network(Link):
                 self._send(number, STOP, reason.encode())
             writer.close()
         await asyncio.sleep(0.05)  # let the last messages leave
-        talks = [task for task in self._talks if task is not None and task.cancel()]
+        talks = [task for task in self._talks if task.cancel()]
         await asyncio.gather(*talks, return_exceptions=True)
 
     # Exchanges

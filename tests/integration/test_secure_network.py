@@ -278,3 +278,21 @@ def test_sessions_in_one_process_keep_apart() -> None:
         thread.join(60)
     assert len(learned) == 6
     assert all(tree == run_simulation(sessions[0], holdings)[0].tree for tree in learned.values())
+
+
+def test_a_caller_at_the_very_end_is_left_no_open_connection() -> None:
+    """A session ends before the task of a new connection has taken its first step."""
+
+    async def end_before_the_first_step() -> bool:
+        network = Network(session_of("sid3p", [4] * 3, ports=free_ports(3)), 1, None)
+        near, far = socket.socketpair()
+        with far:
+            _, writer = await asyncio.open_connection(sock=near)
+            network._meet(Mock(), writer)
+            (talk,) = network._talks
+            talk.cancel()
+            await asyncio.wait([talk])
+            await asyncio.sleep(0)
+            return writer.transport.is_closing()
+
+    assert asyncio.run(end_before_the_first_step())
