@@ -39,9 +39,12 @@ class ForkedCommand(PinqProcess):
         self._cleanup.close()
 
 
-def started(args: Any, *, text: bool = True, **settings: Any) -> ForkedCommand | subprocess.Popen[Any]:
-    """Stands for ``subprocess.Popen``."""
-    return ForkedCommand(args, **settings) if Path(args[0]).name == "pinq" else _Popen(args, text=text, **settings)
+def started(args: Any, **settings: Any) -> ForkedCommand | subprocess.Popen[Any]:
+    """Stands for ``subprocess.Popen``; the output of a forked command is text."""
+    if Path(args[0]).name != "pinq":
+        return _Popen(args, **settings)
+    settings.pop("text", None)
+    return ForkedCommand(args, **settings)
 
 
 def run_script(file: Path, *words: str) -> str:
