@@ -372,9 +372,9 @@ def test_what_is_installed_exists() -> None:
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", README, flags=re.MULTILINE)
     users = set(extras) - {"all", "test", "oracles", "dev", "docs", "release"}
     assert set(re.findall(r"\w+", " ".join(rows))) == users
-    # "everything but Spark, ADBC, SPSS"
+    # "everything but Spark and ADBC"
     brought = {name for extra in ("all", "demo") for name in re.findall(r"\w+", extras[extra][0].partition("[")[2])}
-    assert brought | {"demo"} == users - {"spark", "adbc", "statistical"}
+    assert brought | {"demo"} == users - {"spark", "adbc"}
 
 
 def test_every_promise_names_a_test() -> None:
