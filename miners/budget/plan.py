@@ -37,7 +37,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from html import escape
 from typing import Literal, Protocol, Self
 
@@ -486,7 +486,7 @@ class Recipe:
         """Levels of splits."""
         return len(self.levels)
 
-    @property
+    @cached_property
     def stops(self) -> bool:
         """Whether one question of all grown trees says where their paths end early."""
         return any(step.name is StepName.STOP for step in self.leaf)

@@ -21,7 +21,7 @@ import numpy as np
 
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Groups, Values, bind
-from pinq.public.checks import is_number, is_whole, require_kind, text_of
+from pinq.public.checks import is_number, is_whole, text_of
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon, laplace_interval, standard_deviation
 from pinq.public.schema import Numeric, Schema, Value
@@ -319,16 +319,11 @@ def _check_split(index: int, node: Node, schema: Schema, target: Target) -> None
     """Checks that a node's split is one of a tree's, and that it has a child for each part."""
     size = 0
     if node.split is not None:
-
-        def wrong() -> str:
-            return (
+        if not isinstance(node.split, (Values, Cuts, Groups)) or node.split.column == target.name:
+            raise QueryError(
                 f"node {index} of the tree is split by {node.split!r}; "
                 "Values, Cuts or Groups of a column other than the target is needed."
             )
-
-        require_kind([node.split], (Values, Cuts, Groups), wrong)
-        if node.split.column == target.name:
-            raise QueryError(wrong())
         size = bind(node.split, schema).size
     if len(node.children) != size:
         raise QueryError(f"node {index} of the tree has {len(node.children)} children; its split makes {size}.")

@@ -255,7 +255,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
         request = self._request(
             "exp_mech", epsilon, candidates=candidates, score=score, textbook=textbook, each=each, reuse=reuse
         )
-        if not len(self._parts):
+        if not self._parts.size:
             return []
         query = cast(ChoiceQuery, request.query)
         answer = self._session.ask(request)
@@ -264,7 +264,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
         if each:
             # Two parts, three candidates: the choices 0 to 2 are the first part's, 3 to 5 the
             # second's.
-            choices = len(chosen) // len(self._parts)
+            choices = len(chosen) // self._parts.size
             chosen = [chosen[first : first + choices] for first in range(0, len(chosen), choices)]
         return chosen[0] if self._parts.shape == () else chosen
 
@@ -301,10 +301,10 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
         each: bool = False,
         reuse: bool = False,
     ) -> Request:
-        loss = Epsilon.of(epsilon)
-        lists, which = candidate_lists(candidates, len(self._parts))
+        loss, schema = Epsilon.of(epsilon), self.schema
+        lists, which = candidate_lists(candidates, self._parts.size)
         if verb == "exp_mech":
-            require_score(score, self.schema)
+            require_score(score, schema)
         request = Request.model_construct(
             id=new_id(),
             verb=verb,
@@ -321,13 +321,13 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
             reuse=True if reuse else None,
         )
         # Refused here, rather than by the other side.
-        request.query.check(self.schema)
-        _ = request.query.shape(self.schema)
+        request.query.check(schema)
+        _ = request.query.shape(schema)
         return request
 
     def _numbers(self, request: Request, kind: type[np.int64 | np.float64], averaged: Numeric | None = None) -> Any:
         shape = self._parts.shape + request.query.shape(self.schema)
-        if not len(self._parts):  # a query of no part costs nothing
+        if not self._parts.size:  # a query of no part costs nothing
             empty = np.zeros(shape, dtype=kind)
             return empty if averaged is None else averaged.shown(empty)
         answer = self._session.ask(request)
@@ -592,7 +592,7 @@ class Parts(Verbs[NoisyArray, NoisyArray, list[Value | None], list[int], list[Sp
         return [str(part) for part in self._parts]
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return self._parts.size
 
     def __iter__(self) -> Iterator[PrivateQueryable]:
         return (PrivateQueryable(self._session, part) for part in self._parts)

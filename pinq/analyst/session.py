@@ -82,7 +82,7 @@ class Through:
     """
 
     def __init__(self, session: Session, way: Way) -> None:
-        self._session, self.ask = session, partial(way, session)
+        self._session, self.ask, self.schema = session, partial(way, session), session.schema
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)

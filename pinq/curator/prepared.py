@@ -176,14 +176,14 @@ class PreparedQuery:
 
         The engine keeps one more along each axis, for rows in no part of it.
         """
-        cells = [math.prod(axis.size + 1 for axis in table.axes) for table in self.tables if table.form == "dense"]
+        cells = [math.prod([axis.size + 1 for axis in table.axes]) for table in self.tables if table.form == "dense"]
         return sum(cells) * (1 if self.measure is None else self.measure.width)
 
     @cached_property
     def _shardings(self) -> int:
         """Counts the different keys and counts of shards that are read, wherever they are named."""
         tables = chain[Partition | TableRequest](self.parts.partitions, self.tables)
-        named = chain([] if self.measure is None else self.measure.inputs, *(table.axes for table in tables))
+        named = chain([] if self.measure is None else self.measure.inputs, *[table.axes for table in tables])
         return len({axis.source for axis in named if axis.shard_key is not None})
 
     @cached_property
@@ -198,7 +198,7 @@ class PreparedQuery:
         # 300 parts three splits down, one table each, 100 at a time: three passes of 3 + 2 looks at
         # each row, whatever its part. Each number of a measure is added to each table.
         passes = -(-parts // self.step)
-        looks = 1 + max(block.part.depth for block in self.parts.blocks)
+        looks = 1 + max([block.part.depth for block in self.parts.blocks])
         looks += tables if self.measure is None else self.measure.steps + self.measure.width * tables
         # Shards beyond the engine's cache are hashed again for each slice. A price must not show whether others
         # had the coins made: each request pays for them.
@@ -223,7 +223,7 @@ class PreparedQuery:
         """The largest length of the answer's text, for any rows."""
         return NUMBER_BYTES * 20 + self.parts.size * self.part_bytes
 
-    @property
+    @cached_property
     def demand(self) -> Demand:
         """The parts to which the query is charged."""
         return Demand.of(self.parts if self.charged is None else self.charged)

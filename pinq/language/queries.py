@@ -302,6 +302,7 @@ _BY_SUMMAND: dict[type, type[Query]] = dict.fromkeys(VECTORS.values(), SumDeriva
 _BY_SCORE: dict[type, type[Query]] = {ClassCount: Vote, EnoughRows: Stop}
 QUERIES: tuple[type[Query], ...] = (*_BY_VERB.values(), SumDerivatives, Choose, *_BY_SCORE.values())
 """The one catalogue of queries."""
+_READ = {kind: {field.name for field in fields(kind)} for kind in QUERIES}  # type: ignore[arg-type]
 UNSAID = {
     "column": None,
     "by": None,
@@ -368,18 +369,17 @@ class WireParts(_Frozen):
         # sex below the whole table, the second job below that; asked (2, -1), node 2 itself.
         spec_number = {key: number for number, key in enumerate(specs)}
         node_number = {b"": 0} | {key: number for number, key in enumerate(ancestors, start=1)}
-        nodes = tuple(
+        nodes = [
             (node_number[part.parent.key], spec_number[part.partition.key], part.index)  # type: ignore[union-attr]
             for part in ancestors.values()
-        )
-        asked = tuple(
-            (
-                node_number[block.part.key],
-                -1 if block.partition is None else spec_number[block.partition.key],
-            )
+        ]
+        asked = [
+            (node_number[block.part.key], -1 if block.partition is None else spec_number[block.partition.key])
             for block in parts.blocks
+        ]
+        return cls.model_construct(
+            specs=tuple(specs.values()), nodes=tuple(nodes), asked=tuple(asked), shape=parts.shape
         )
-        return cls.model_construct(specs=tuple(specs.values()), nodes=nodes, asked=asked, shape=parts.shape)
 
     def bind(self, schema: Schema) -> PartSet:
         """The collection on this side's schema; checks everything, disjointness included."""
@@ -398,7 +398,7 @@ class WireParts(_Frozen):
         collection = PartSet(
             [Block(parts[node], None if spec < 0 else partitions[spec]) for node, spec in self.asked], self.shape
         )
-        if math.prod(self.shape) != len(collection) or any(length < 0 for length in self.shape):
+        if math.prod(self.shape) != collection.size or any(length < 0 for length in self.shape):
             raise QueryError("the request's shape does not fit its parts.")
         collection.check_disjoint()
         return collection
@@ -488,7 +488,7 @@ class Request(_Frozen):
         kind = _BY_VERB.get(self.verb) or _BY_SCORE.get(type(self.score), Choose)
         if kind is Sum:
             kind = _BY_SUMMAND.get(type(self.column), Sum)
-        reads = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+        reads = _READ[kind]
         for name, nothing in UNSAID.items():
             value = getattr(self, name)
             if name not in reads and value != nothing:
@@ -698,7 +698,7 @@ def candidate_lists(candidates: object, parts: int) -> tuple[tuple[tuple[Candida
     has_lists = bool(items) and all(isinstance(item, list) for item in items)
     if has_lists and len(items) != parts:
         raise QueryError(f"{len(items)} lists of candidates were given for {parts} parts.")
-    lists = [tuple(candidate(inner) for inner in one_list) for one_list in (items if has_lists else [items])]
+    lists = [tuple(map(candidate, one_list)) for one_list in (items if has_lists else [items])]
     if not any(lists):
         return (), (0,)
     # Lists a, b, a of three parts are kept as a and b, used as 0, 1, 0.

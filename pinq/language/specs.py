@@ -67,7 +67,7 @@ class Expression(Shown, ABC):
         return 0
 
     def inner(self) -> tuple[Expression, ...]:
-        """Further specs that a request reads, beside its candidates."""
+        """Further specs that a request reads, in addition to its candidates."""
         return ()
 
     @cached_property
@@ -276,10 +276,7 @@ class Partition:
         return list(zip(self.axes, map(int, np.unravel_index(index, self.shape)), strict=True))
 
     def labels(self, index: int) -> tuple[Label, ...]:
-        """Returns the name of part ``index`` along each axis.
-
-        It is a value, an interval's text, a group, or a shard's number.
-        """
+        """Returns the name of part ``index`` along each axis: a value, an interval, a group, or a shard's number."""
         return tuple(axis.labels[part] for axis, part in self.positions(index))
 
     def describe(self, index: int) -> str:
@@ -614,8 +611,9 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
     Raises:
         QueryError: An unknown column or value, a cut out of bounds, overlapping groups, many parts.
     """
-    kinds = "Values, Cuts, Groups, Ranges, Calendar, Shards or a tuple of them"
-    require_kind([spec], Splitting, lambda: f"{brief(spec)} is not a partition spec; use {kinds}.")
+    if not isinstance(spec, Splitting):
+        kinds = "Values, Cuts, Groups, Ranges, Calendar, Shards or a tuple of them"
+        raise QueryError(f"{brief(spec)} is not a partition spec; use {kinds}.")
     return schema.kept.recalled(spec.identity, partial(_bind, spec, schema), lambda partition: partition.nbytes)
 
 

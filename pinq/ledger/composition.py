@@ -104,14 +104,14 @@ class Demand:
         number = {ROOT: 0} | {key: position for position, key in enumerate(ancestors, start=1)}
         # Women who are nurses: nodes (0, sex, women) and (1, job, nurses), asked (2, None). All jobs
         # of women: node (0, sex, women), asked (1, job).
-        nodes = tuple(
+        nodes = [
             (number[part.parent.key], part.partition.key, key)  # type: ignore[union-attr]
             for key, part in ancestors.items()
-        )
-        asked = tuple(
+        ]
+        asked = [
             (number[block.part.key], None if block.partition is None else block.partition.key) for block in parts.blocks
-        )
-        return cls(nodes, asked)
+        ]
+        return cls(tuple(nodes), tuple(asked))
 
     @property
     def top(self) -> bytes:
@@ -226,8 +226,9 @@ class Costs:
 
         A cohort raises it by the excess of its new cost over the largest cost in its partition.
         """
-        before, place = self.spent_on(version).nano, places.get(version, "")
-        grown = part.get(root_of(version), before) - before
+        root, place = root_of(version), places.get(version, "")
+        before = self.part.get(root, 0)
+        grown = part.get(root, before) - before
         if " " not in place:
             return grown
         costs = self.below(place, places)

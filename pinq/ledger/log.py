@@ -147,7 +147,8 @@ class Log:
         # during the commit: she wakes too, and leads all that waits by then.
         with self._waiting:
             self._jobs.append(Job(work, write, outcome))
-            self._waiting.wait_for(lambda: outcome.done() or not self._led)
+            while self._led and not outcome.done():
+                self._waiting.wait()
             leads = not outcome.done()
             self._led = self._led or leads
         if leads:

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import assert_never
 
 from pinq.errors import BudgetExceeded, LedgerError, NotAllowed, NotAuthorised, TooManyRequests
@@ -376,14 +377,17 @@ class LedgerState:
     def require_budget(self, grant: Account, demand: Demand, epsilon: Epsilon, version: int = 1) -> None:
         """Raises ``BudgetExceeded`` where a request would cost more than the grant or the cap leaves."""
         cost, together = grant.costs.price(demand, epsilon, version, self.places), self.together
-        limits = ("analyst", grant.spent, grant.limit), ("cap", together.spent, together.cap)
+        limits = (
+            ("analyst", grant.limit, grant.limit - grant.spent),
+            ("cap", together.cap, together.cap - together.spent),
+        )
         # Past a limit (the cap was lowered, or counted less in earlier versions) a request that costs
         # nothing more is refused too. Example: two analysts counted one half of the table each. The
         # other half costs either of them nothing, but all answers together cost more. The error names
         # the smaller of the two rests, because a request for the larger one would be refused again.
-        scope, spent, limit = min(limits, key=lambda each: each[2] - each[1])
-        if cost > limit - spent:
-            left = max(ZERO, limit - spent)
+        scope, limit, rest = min(limits, key=itemgetter(2))
+        if cost > rest:
+            left = max(ZERO, rest)
             under_cap = f"under the cap over all analysts, which counts {COUNTED}"
             account = under_cap if scope == "cap" else f"for {grant.analyst!r}"
             raise BudgetExceeded(

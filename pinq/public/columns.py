@@ -303,7 +303,7 @@ class _Column(DerivedFrom):
         description="codes and words of the source that stand for a missing value, such as [-9, 99, unknown]",
     )
 
-    @property
+    @cached_property
     def codes(self) -> int:
         """Number of codes, the one for a missing value included."""
         return self.cells + int(self.nullable)
@@ -391,7 +391,7 @@ class Categorical(_Column):
         """The code that undeclared values get; -1 for none."""
         return -1 if self.other is None else self.texts[text_of(self.other)]
 
-    @property
+    @cached_property
     def cells(self) -> int:
         return len(self.values)
 

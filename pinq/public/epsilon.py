@@ -112,7 +112,7 @@ class Epsilon:
             Noise for one row at ``epsilon / distance`` hides ``distance`` rows at ``epsilon``
             (group privacy, privacy.md 1.1).
         """
-        return self.exact / distance
+        return Fraction(self.nano, NANO * distance)
 
     def __add__(self, other: Epsilon) -> Epsilon:
         return Epsilon(self.nano + other.nano) if isinstance(other, Epsilon) else NotImplemented

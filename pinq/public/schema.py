@@ -234,8 +234,8 @@ class Schema(Public):
     def with_sources(self, columns: Iterable[str]) -> set[str]:
         """Adds the declared columns from which these are derived, because terms count them, too."""
         names = set(columns)
-        sources = (self.columns[name].sources for name in names & self.columns.keys())
-        return names.union(*(self.columns.keys() & set(made_of) for made_of in sources))
+        sources = [source for name in names & self.columns.keys() for source in self.columns[name].sources]
+        return names | (self.columns.keys() & set(sources))
 
     @cached_property
     def row_digest(self) -> str:

@@ -298,8 +298,8 @@ FAULTS = (
     Fault(
         "a budget may be passed by one nano-epsilon",
         "pinq/ledger/state.py",
-        "if cost > limit - spent:",
-        "if cost.nano > (limit - spent).nano + 1:",
+        "if cost > rest:",
+        "if cost.nano > rest.nano + 1:",
         (COMPOSITION, LEDGER),
     ),
     Fault(

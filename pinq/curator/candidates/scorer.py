@@ -115,7 +115,7 @@ class Frame:
         split = self.score.classes(self.schema)
         return () if split is None else bind(split, self.schema).axes
 
-    @property
+    @cached_property
     def width(self) -> int:
         """The number of numbers in a cell."""
         return math.prod(axis.size for axis in self.classes)
@@ -154,7 +154,7 @@ class Frame:
         begins = np.flatnonzero(np.diff(ends // self._room, prepend=-1)).tolist()
         return (rows[begin:end] for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True))
 
-    @property
+    @cached_property
     def measures(self) -> int:
         """The number of numbers of a code: classes, entries of a vector, or rows, their sum and sum of squares."""
         return 3 if self.score.measure == "moments" else self.width if self.measure is None else self.measure.width

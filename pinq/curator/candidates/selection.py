@@ -83,15 +83,15 @@ class Selection:
     ) -> None:
         self.schema, self.score, self.textbook, self.each = schema, score, textbook, each
         self.lists = [tuple(candidates) for candidates in lists]
-        self.which = list(which) * len(parts) if len(which) == 1 else list(which)
+        self.which = list(which) * parts.size if len(which) == 1 else list(which)
         if not self.lists or not all(self.lists):
             raise QueryError("is empty; name at least one spec or family for each part.", parameter="candidates")
         # A list that no part chooses from would still count where the choices of the longest list
         # share epsilon.
-        if len(self.which) != len(parts) or set(self.which) != set(range(len(self.lists))):
+        if len(self.which) != parts.size or set(self.which) != set(range(len(self.lists))):
             raise QueryError("the request's lists of candidates do not fit its parts.")
-        if len(parts) * self.choices > MAX_PARTS:
-            raise QueryError(f"this makes {len(parts) * self.choices:,} choices; at most {MAX_PARTS:,} are possible.")
+        if parts.size * self.choices > MAX_PARTS:
+            raise QueryError(f"this makes {parts.size * self.choices:,} choices; at most {MAX_PARTS:,} are possible.")
         # Lists (a, b) and (b, c) make three scorers: one for each distinct candidate.
         distinct = {candidate.identity: candidate for candidates in self.lists for candidate in candidates}
         self.frame = Frame(schema, score, distinct.values(), max(map(len, self.lists)))
