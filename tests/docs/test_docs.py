@@ -16,9 +16,11 @@ from typing import Any
 import matplotlib as mpl
 import pandas as pd
 import pytest
+import typer
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
+import miners.statistics
 import miners.tables
 import pinq
 from miners import FitWarning
@@ -42,6 +44,9 @@ from tests.support.processes.scripts import run_script
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REFERENCE = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
+PAGES = [
+    page for page in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))] if page.name != "CHANGELOG.md"
+]
 
 
 def number_after(name: str, printed: str) -> float:
@@ -218,6 +223,16 @@ def test_the_page_on_tables_runs(project: Path) -> None:
         assert re.search(rf"\b{function}\b", page), function
 
 
+def test_every_table_and_every_statistic_is_explained() -> None:
+    """To analysts on its page, and to readers of the log by the name of its act."""
+    acts, page = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("acts.md", "statistics.md"))
+    for function in set(miners.statistics.__all__) - {"Result"}:
+        assert f"`statistics.{function}`" in acts, function
+        assert f"`{function}(" in page, function
+    for function in set(miners.tables.__all__) - {"Table", "where"}:
+        assert f"`tables.{function}`" in acts, function
+
+
 def test_the_page_on_sql_runs() -> None:
     """Its blocks work one after another, and cost what they say."""
     page = (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
@@ -321,22 +336,50 @@ def test_the_example_of_three_owners_runs(tmp_path: Path) -> None:
     assert len(re.findall(r"chain: verified", printed)) == 3
 
 
-def test_the_readmes_commands_exist() -> None:
-    """Every `pinq` and `make` command of the README is a real one, and its options too."""
-    helps: dict[str, str] = {}
-    secure = (ROOT / "docs" / "secure.md").read_text(encoding="utf-8")
-    for line in re.findall(r"^ *\$ pinq (.*)$", README + secure, flags=re.MULTILINE):
-        words = line.split("#")[0].split()
-        command = " ".join(words[:2]) if words[0] == "secure" else words[0]
-        if command not in helps:
-            done = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "200"})
-            assert done.exit_code == 0, command
-            helps[command] = done.stdout
-        for option in (word for word in words if word.startswith("-")):
-            assert option in helps[command], line
+def commands_below(command: Any, name: str = "") -> dict[str, Any]:
+    """The commands of the command line by name, those of groups too."""
+    if not hasattr(command, "commands"):
+        return {name: command}
+    return {
+        key: one
+        for word, each in command.commands.items()
+        for key, one in commands_below(each, f"{name} {word}".strip()).items()
+    }
+
+
+def test_the_commands_of_the_pages_exist() -> None:
+    """Each `pinq` command has the options that a page gives it, and no argument too many; each target of make is one."""
+    commands = commands_below(typer.main.get_command(app))
+    options = {option for command in commands.values() for each in command.params for option in each.opts}
     makefiles = "".join((ROOT / room / "Makefile").read_text(encoding="utf-8") for room in ("", "tests", "benchmarks"))
     targets = set(re.findall(r"^([a-z-]+):", makefiles, flags=re.MULTILINE))
-    assert set(re.findall(r"`?make ([a-z-]+)", README)) - {"are"} <= targets
+    parsed = 0
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert set(re.findall(r"`(--[a-z-]+)", text)) <= options, page.name
+        assert set(re.findall(r"(?:`|^)make ([a-z-]+)", text, flags=re.MULTILINE)) <= targets, page.name
+        for line in re.findall(r"(?:\$ |`)pinq ([a-z][^`\n|&>]*)", text):
+            words = shlex.split(line.split(" # ")[0])
+            name = next((name for name in (" ".join(words[:2]), words[0]) if name in commands), None)
+            if name is None:
+                assert words == ["secure"], (page.name, line)  # the group
+                continue
+            takes = {
+                option: not getattr(each, "is_flag", False) for each in commands[name].params for option in each.opts
+            }
+            given = iter(words[len(name.split()) :])
+            loose = []
+            for word in given:
+                if not word.startswith("-"):
+                    loose.append(word)
+                    continue
+                assert word in takes or word == "--help", (page.name, line)
+                if takes.get(word):
+                    next(given, None)  # prose may name an option without its value
+            arguments = [each.nargs for each in commands[name].params if each.param_type_name == "argument"]
+            assert -1 in arguments or len(loose) <= len(arguments), (page.name, line)
+            parsed += 1
+    assert parsed > 150
 
 
 @pytest.mark.parametrize(

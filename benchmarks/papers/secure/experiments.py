@@ -141,6 +141,6 @@ def _methods(depth: int) -> dict[str, Fit]:
     return {
         "noise inside, none collude": noise_inside(depth, 0),
         "noise inside, one colludes": noise_inside(depth, 1),
-        "each holder its own noise": noise_alone(depth),
+        "each owner its own noise": noise_alone(depth),
         **{f"FederatedTopDown, {strategy}": topdown(strategy) for strategy in ("turns", "local_rnm", "noisy_counts")},
     }
