@@ -3,8 +3,8 @@
 
     PEERS_PYTHON=.venv-cards/bin/python python -m benchmarks.accuracy.linear --runs 5
 
-Writes benchmarks/results/linear/README.md. What diffprivlib measures is left out without
-``PEERS_PYTHON``; tables of UCI without PINQ_DATA.
+Writes benchmarks/results/linear/README.md, and those of its sections that docs/linear.md has. What diffprivlib
+measures is left out without ``PEERS_PYTHON``; tables of UCI without PINQ_DATA.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ import numpy as np
 import pandas as pd
 
 import pinq
+from benchmarks.accuracy.linear_cases import cases, least_squares
 from benchmarks.accuracy.trees import UNLIMITED_EPSILON
 from benchmarks.harness.datasets import load, why_missing
-from benchmarks.harness.publish import RESULTS
+from benchmarks.harness.origin import commit_of
+from benchmarks.harness.publish import RESULTS, ROOT
 from benchmarks.harness.tables import markdown, replace_section
 from miners import (
     PCA,
@@ -47,10 +50,20 @@ from pinq.public.schema import Categorical, Numeric, Schema
 __all__ = ["main"]
 
 EPSILONS = (0.1, 0.25, 0.5, 1.0, 4.0)
-REGRESSIONS = (("appliances_energy", "appliances"), ("credit_default", "limit_bal"), ("adult", "hours_per_week"))
+REGRESSED = (0.1, 0.5, 1.0, 4.0, 16.0)
+INTERVALS = (0.1, 1.0, 4.0)
+REGRESSIONS = (
+    ("appliances_energy", "appliances"),
+    ("credit_default", "limit_bal"),
+    ("adult", "hours_per_week"),
+    ("loans", "interest_rate"),
+    ("cps", "wage"),
+)
 CURVES = ("robot_navigation", "banknote", "cmc", "creditspain", "hins", "credit_default", "adult")
 DISCRIMINANTS = (LinearDiscriminant, QuadraticDiscriminant)
+FEW = 3  # values that one column of a page can have
 PEERS = Path(__file__).with_name("linear_peers.py")
+PAGE = ROOT / "docs" / "linear.md"
 Rows = Iterator[Sequence[object]]
 
 
@@ -136,7 +149,7 @@ def _peer(arrays: dict[str, Any], asked: Sequence[tuple[str, float, int]]) -> li
 
 
 def regressed(runs: int) -> Rows:
-    """R² on a quarter of the rows, the same split, rows and bounds for all."""
+    """R² on a quarter of the rows, another quarter each run; the same rows and bounds for all."""
     for data, target in REGRESSIONS:
         if why_missing(data):
             continue
@@ -144,28 +157,30 @@ def regressed(runs: int) -> Rows:
         names = [name for name in schema.columns if name not in (target, "fold")]
         schema = Schema(columns={name: schema.columns[name] for name in (*names, target)}, max_rows=schema.max_rows)
         rows = rows.dropna(subset=[target])
-        tested = np.random.default_rng(5).random(len(rows)) < 0.25
-        train, test, truth = rows[~tested], rows[tested], rows[tested][target].to_numpy(float)
-        arrays = {name: _within(schema, own, names) for name, own in (("train", train), ("test", test))}
-        own = schema.numeric(target)
-        arrays["target"] = _within(schema, train, [target])[:, 0]
-        asked = [("regression", epsilon, run) for epsilon in EPSILONS for run in range(runs)]
-        theirs = _peer(arrays, asked)
-        exact = np.linalg.lstsq(np.insert(arrays["train"], 0, 1, axis=1), train[target].to_numpy(float), rcond=None)[0]
-        fitted = determination(truth, np.insert(arrays["test"], 0, 1, axis=1) @ exact, None)
-        with pinq.simulate(schema, data=train[[*names, target]], epsilon=UNLIMITED_EPSILON) as handle:
-            for place, epsilon in enumerate(EPSILONS):
-                ours = [
-                    np.mean([kind(epsilon=epsilon).fit(handle, target).score(test) for _ in range(runs)])
-                    for kind in (LinearRegression, ScorecardRegressor)
-                ]
-                shown = "not measured"
-                if theirs is not None:
-                    low, half = float(own.low), float(own.high - own.low) / 2
-                    found = [np.array(theirs[place * runs + run]) for run in range(runs)]
-                    inside = [low + half * (np.clip(numbers, -1, 1) + 1) for numbers in found]
-                    shown = f"{np.mean([determination(truth, numbers, None) for numbers in inside]):.3f}"
-                yield [f"{data}, {target}", f"{epsilon:g}", f"{ours[0]:.3f}", shown, f"{ours[1]:.3f}", f"{fitted:.3f}"]
+        found: dict[float, list[list[float]]] = {epsilon: [] for epsilon in REGRESSED}
+        best = []
+        for run in range(runs):
+            tested = np.random.default_rng(run).random(len(rows)) < 0.25
+            train, test, truth = rows[~tested], rows[tested], rows[tested][target].to_numpy(float)
+            arrays = {name: _within(schema, own, names) for name, own in (("train", train), ("test", test))}
+            own = schema.numeric(target)
+            arrays["target"] = _within(schema, train, [target])[:, 0]
+            theirs = _peer(arrays, [("regression", epsilon, run) for epsilon in REGRESSED])
+            points = np.insert(arrays["train"], 0, 1, axis=1)
+            exact = np.linalg.lstsq(points, train[target].to_numpy(float), rcond=None)[0]
+            best.append(determination(truth, np.insert(arrays["test"], 0, 1, axis=1) @ exact, None))
+            low, half = float(own.low), float(own.high - own.low) / 2
+            with pinq.simulate(schema, data=train[[*names, target]], epsilon=UNLIMITED_EPSILON) as handle:
+                for place, epsilon in enumerate(REGRESSED):
+                    kinds = (LinearRegression, ScorecardRegressor)
+                    scores = [kind(epsilon=epsilon).fit(handle, target).score(test) for kind in kinds]
+                    if theirs is not None:
+                        inside = low + half * (np.clip(np.array(theirs[place]), -1, 1) + 1)
+                        scores.append(determination(truth, inside, None))
+                    found[epsilon].append(scores)
+        for epsilon, each in found.items():
+            means = [f"{share:.3f}" for share in np.mean(each, axis=0)]
+            yield [f"{data}, {target}", str(len(points.T) - 1), f"{np.mean(best):.3f}", f"{epsilon:g}", *means]
 
 
 def turned(runs: int) -> Rows:
@@ -203,60 +218,72 @@ def _angle(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def covered(runs: int) -> Rows:
-    """How many 95 % intervals of coefficients hold the true one, over normal columns of given correlation."""
-    for rows, width, alike in ((5_000, 5, 0.0), (20_000, 10, 0.5), (200_000, 25, 0.7)):
-        for epsilon in (0.2, 1.0, 4.0):
-            held, widths = list[bool](), list[float]()
-            for run in range(runs):
-                draw = np.random.default_rng(run)
-                gaps = np.abs(np.subtract.outer(np.arange(width), np.arange(width)))
-                points = draw.multivariate_normal(np.zeros(width), alike**gaps if alike else np.eye(width), size=rows)
-                true = draw.normal(size=width) * (draw.random(width) < 0.6) / np.sqrt(width)
-                frame = pd.DataFrame(points, columns=[f"x{number}" for number in range(width)])
-                frame["y"] = points @ true + draw.normal(size=rows)
-                columns = {str(name): Numeric(lower=-8, upper=6) for name in frame if name != "y"}
-                schema = Schema(columns={**columns, "y": Numeric(lower=-20, upper=20)}, max_rows=rows)
-                with pinq.simulate(schema, data=frame, epsilon=UNLIMITED_EPSILON) as handle:
-                    table = LinearRegression(epsilon=epsilon).fit(handle, "y").to_frame()[1:]
-                held += list((table["low"] <= true) & (true <= table["high"]))
-                widths.append(float((table["high"] - table["low"]).mean()))
-            yield [
-                f"{rows:,}",
-                str(width),
-                f"{alike:g}",
-                f"{epsilon:g}",
-                f"{np.mean(held):.3f}",
-                f"{np.mean(widths):.3f}",
-            ]
+    """How often 95 % intervals of the worst coefficient hold the true one, and least squares of the same rows."""
+    for epsilon in INTERVALS:
+        held: dict[str, list[np.ndarray]] = {}
+        for run in range(runs):
+            for case in cases(run):
+                with pinq.simulate(case.schema, data=case.frame, epsilon=UNLIMITED_EPSILON) as handle:
+                    table = LinearRegression(epsilon=epsilon).fit(handle, case.target).to_frame()
+                own = table.set_index("term").loc[list(case.true)]
+                known = least_squares(case.schema, case.frame, case.target)
+                low, high = own["low"].to_numpy(), own["high"].to_numpy()
+                inside = [(low <= these) & (these <= high) for these in map(np.array, _both(case.true, known))]
+                held.setdefault(case.name, []).append(np.array([*inside, np.isinf(high)]))
+        for name, shares in held.items():
+            true, own_, hidden = np.mean(shares, axis=0)
+            yield [name, f"{epsilon:g}", f"{true.min():.2f}", f"{own_.min():.2f}", f"{hidden.mean():.2f}"]
+
+
+def _both(true: dict[str, float], known: dict[str, float]) -> list[list[float]]:
+    return [list(true.values()), [known[term] for term in true]]
 
 
 def correlated(runs: int) -> Rows:
-    """How many 95 % intervals of correlations hold the exact one, over 20,000 rows of 8 columns."""
-    rows, width = 20_000, 8
-    gaps = np.abs(np.subtract.outer(np.arange(width), np.arange(width)))
-    kinds: dict[str, tuple[np.ndarray, bool]] = {
-        "normal, independent": (np.eye(width), False),
-        "normal, neighbours correlate by .5": (0.5**gaps, False),
-        "normal, one factor, all by .5": (0.5 + 0.5 * np.eye(width), False),
-        "normal, one factor, all by .9": (0.9 + 0.1 * np.eye(width), False),
-        "Student's t of 5 degrees, one factor, all by .5": (0.5 + 0.5 * np.eye(width), True),
-    }
-    schema = Schema(columns={f"x{number}": Numeric(lower=-8, upper=8) for number in range(width)}, max_rows=rows)
-    for name, (alike, heavy) in kinds.items():
-        for epsilon in (0.2, 0.5, 1.0):
-            held, off = list[bool](), list[float]()
+    """How often 95 % intervals of correlations hold Pearson's of the same rows: all pairs, the worst; half-width."""
+    for epsilon in (*INTERVALS, 16.0, 64.0):
+        for name, (schema, draw) in _correlations().items():
+            held, halves = list[np.ndarray](), list[float]()
             for run in range(runs):
-                draw = np.random.default_rng(run)
-                points = draw.multivariate_normal(np.zeros(width), alike, size=rows)
-                points /= np.sqrt(draw.chisquare(5, size=(rows, 1)) / 5) if heavy else 1
-                frame = pd.DataFrame(np.clip(points, -8, 8), columns=list(schema.columns))
-                exact = frame.corr().to_numpy().ravel()
+                frame = draw(np.random.default_rng(run))
+                exact = frame.astype(float).corr().to_numpy().ravel()
                 with pinq.simulate(schema, data=frame, epsilon=UNLIMITED_EPSILON) as handle:
-                    found = correlation(handle, epsilon=epsilon).frame[exact < 1 - 1e-9]
-                exact = exact[exact < 1 - 1e-9]
-                held += list((found["low"] <= exact) & (exact <= found["high"]))
-                off += list(np.abs(found["value"] - exact))
-            yield [name, f"{epsilon:g}", f"{np.mean(held):.3f}", f"{np.mean(off):.3f}"]
+                    found = correlation(handle, epsilon=epsilon).frame
+                low, high = found["low"].to_numpy(), found["high"].to_numpy()
+                other = (~np.eye(frame.shape[1], dtype=bool)).ravel() & ~np.isnan(exact)
+                held.append(((low <= exact) & (exact <= high))[other])
+                halves.append(float((high - low)[other].mean()) / 2)
+            each = np.mean(held, axis=0)
+            yield [name, f"{epsilon:g}", f"{each.mean():.2f}", f"{each.min():.2f}", f"{np.mean(halves):.3f}"]
+
+
+def _correlations() -> dict[str, tuple[Schema, Callable[[np.random.Generator], pd.DataFrame]]]:
+    """Schemas, and what draws 5,000 rows of six columns that correlate by .5, or all rows of a table."""
+    laws: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
+        "normal": lambda z, _: z,
+        "lognormal": lambda z, _: np.exp(z),
+        "Student's t of 3 degrees": lambda z, draw: z / np.sqrt(draw.chisquare(3, size=(len(z), 1)) / 3),
+    }
+    names = [f"x{number}" for number in range(6)]
+    found: dict[str, tuple[Schema, Callable[[np.random.Generator], pd.DataFrame]]] = {}
+    for name, law in laws.items():
+
+        def drawn(draw: np.random.Generator, law: Any = law) -> pd.DataFrame:
+            z = draw.multivariate_normal(np.zeros(6), 0.5 + 0.5 * np.eye(6), size=5_000)
+            return pd.DataFrame(np.clip(law(z, draw), -50, 50), columns=names)
+
+        columns: dict[str, Any] = {one: Numeric(lower=-50, upper=50) for one in names}
+        found[name] = Schema(columns=columns, max_rows=5_000), drawn
+    for data in ("loans", "cps", "creditspain"):
+        if not why_missing(data):
+            schema, _, rows = load(data)
+            numbers = Schema(columns=dict(schema.numeric_columns), max_rows=schema.max_rows)
+            found[data] = numbers, partial(_whole, rows[list(schema.numeric_columns)])
+    return found
+
+
+def _whole(rows: pd.DataFrame, _: np.random.Generator) -> pd.DataFrame:
+    return rows
 
 
 def shortened() -> Rows:
@@ -301,47 +328,66 @@ def timed() -> Rows:
             yield [pairs, f"{time.process_time() - began:.1f}"]
 
 
+def wide(headings: Sequence[str], rows: Rows) -> str:
+    """A table in Markdown: of rows that differ in epsilon alone, a line with a column for each, if values are few."""
+    if "epsilon" not in headings[-FEW - 1 :]:
+        return markdown(headings, rows)
+    place, lines, epsilons = headings.index("epsilon"), dict[tuple[str, ...], dict[str, str]](), dict[str, None]()
+    for row in rows:
+        texts = [*map(str, row)]
+        epsilons[texts[place]] = None
+        lines.setdefault(tuple(texts[:place]), {})[texts[place]] = " / ".join(texts[place + 1 :])
+    table = [[*keys, *(own.get(epsilon, "") for epsilon in epsilons)] for keys, own in lines.items()]
+    return markdown([*headings[:place], *epsilons], table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=None, help="sections to measure again")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    runs, file = options.runs, RESULTS / "linear" / "README.md"
+    runs, file, commit = options.runs, RESULTS / "linear" / "README.md", commit_of()
     miners = ["LinearDiscriminant", "QuadraticDiscriminant", "Scorecard", "naive Bayes", "DiffPC45"]
     sections: dict[str, tuple[str, Sequence[str], Callable[[], Rows]]] = {
         "classes": (
-            "Ten normal classes of rank 12 in 49 columns, 50,000 rows: share of test rows whose class is predicted. "
-            "*Apart*: how far the classes' means are.",
+            "Share of test rows whose class is predicted, of ten normal classes of rank 12 in 49 columns, 50,000 rows "
+            f"(means of {max(2, runs // 2)} runs): {' / '.join(miners)}. *Apart*: how far the classes' means are.",
             ["apart", "epsilon", *miners],
             lambda: classified(max(2, runs // 2)),
         ),
         "curves": (
-            "Share of a quarter of the rows whose class is predicted, on real tables.",
+            f"Share of a quarter of the rows whose class is predicted, another quarter in each of {runs} runs: "
+            f"{' / '.join(miners[:2])}.",
             ["table", "epsilon", *miners[:2]],
             lambda: curved(runs),
         ),
         "regression": (
-            "R² on a quarter of the rows; the same rows and bounds for all, predictions cut to the bounds.",
-            ["table", "epsilon", "LinearRegression", "diffprivlib", "ScorecardRegressor", "least squares, exact"],
+            f"R² on a quarter of the rows, another quarter in each of {runs} runs; predictions cut to the bounds, "
+            "which are the same for all: LinearRegression / ScorecardRegressor / diffprivlib.",
+            ["table", "columns", "least squares", "epsilon", "LinearRegression", "ScorecardRegressor", "diffprivlib"],
             lambda: regressed(runs),
         ),
         "components": (
-            "Largest principal angle between the first components and the exact ones, in degrees; columns over "
-            "their bounds. diffprivlib draws components by rejection, which may not end on many columns.",
+            "Largest principal angle between the first components and the exact ones, in degrees; columns over their "
+            f"bounds (means of {runs} runs): PCA / diffprivlib. diffprivlib draws components by rejection: no answer "
+            "means that no draw was accepted within ten seconds of processor time.",
             ["table", "epsilon", "PCA", "diffprivlib"],
             lambda: turned(runs),
         ),
         "intervals": (
-            "95 % intervals of coefficients that hold the true one, and their mean width; normal columns that "
-            "correlate with their neighbours.",
-            ["rows", "columns", "correlation", "epsilon", "held", "width"],
-            lambda: covered(8 * runs),
+            f"Share of {20 * runs} fits in which the 95 % interval of the worst coefficient holds the true one / the "
+            "least squares of the same rows / share of coefficients that are not estimated. 5,000 rows; of cps and "
+            "loans 5,000 drawn with replacement.",
+            ["case", "epsilon", "true", "least squares", "not estimated"],
+            lambda: covered(20 * runs),
         ),
         "correlations": (
-            "95 % intervals of correlations that hold the exact one, and the mean error; 20,000 rows of 8 columns.",
-            ["columns", "epsilon", "held", "error"],
-            lambda: correlated(runs),
+            f"Share of {4 * runs} tables in which the 95 % interval of a correlation holds Pearson's of the same rows: "
+            "mean of all pairs of columns / worst pair / mean half-width. 5,000 rows of six columns that correlate by "
+            ".5 on the normal scale, or all rows of a table.",
+            ["columns", "epsilon", "all pairs", "worst pair", "half-width"],
+            lambda: correlated(4 * runs),
         ),
         "norms": (
             "Deviation of the noise in a correlation at epsilon 1, by what rows' products are shortened to. *Bounds*: "
@@ -356,10 +402,11 @@ def main() -> None:
     for name, (what, headings, rows) in sections.items():
         if options.only is not None and name not in options.only:
             continue
-        table = [list(map(str, row)) for row in rows()]
-        text = f"{what}\n\n{markdown(headings, table)}"
+        text = f"{what}\n\n{wide(headings, rows())}\n\nOf commit {commit}."
         print(text, flush=True)
         replace_section(file, name, text, heading="Linear models")
+        if f"<!-- {name} -->" in PAGE.read_text(encoding="utf-8"):
+            replace_section(PAGE, name, text, heading="")
 
 
 if __name__ == "__main__":

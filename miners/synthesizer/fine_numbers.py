@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from miners.synthesizer.graphical_model import TINY
 from miners.tables.counts import nearest_nonnegative
 from pinq.language.specs import Cuts
 from pinq.public.schema import Numeric
@@ -41,15 +42,28 @@ class FineNumbers:
         starts: The first grid cell of each piece, increasing from 0, shape (pieces,).
         counts: Noisy rows of each piece, shape (pieces,).
         deviation: The deviation of the noise in each count.
+        unsure: The deviation of the noise in the column's mean, in its units; None if it is unknown.
     """
 
     starts: np.ndarray
     counts: np.ndarray
     deviation: float
+    unsure: float | None = None
 
     def spec(self, column: Numeric, name: str) -> Cuts:
         """The partition into the pieces."""
         return Cuts(name, tuple(column.cut_before(start) for start in self.starts[1:].tolist()))
+
+    def ends(self, column: Numeric) -> np.ndarray:
+        """The least and the largest number of each piece, shape (2, pieces)."""
+        edges = float(column.lower) + float(column.width) * np.append(self.starts, column.cells)
+        return np.array([edges[:-1], edges[1:] - float(column.width) * column.integer])
+
+    def tenths(self, shares: np.ndarray, parts: int) -> np.ndarray:
+        """The first grid cells of so many intervals of about equal shares, from the shares of pieces."""
+        known = shares.cumsum() / max(float(shares.sum()), TINY)
+        places = np.searchsorted(known, np.arange(1, parts) / parts) + 1
+        return np.append(0, np.unique(self.starts[places[places < len(self.starts)]]))
 
     def shares(self, firsts: np.ndarray, cells: np.ndarray) -> np.ndarray:
         """Returns the share of each piece, from those of the cells of the model."""
@@ -114,7 +128,7 @@ class FineNumbers:
 
     def to_list(self) -> list[Any]:
         """As JSON has it."""
-        return [self.starts.tolist(), self.counts.tolist(), self.deviation]
+        return [self.starts.tolist(), self.counts.tolist(), self.deviation, self.unsure]
 
 
 def pieces(firsts: np.ndarray, shares: np.ndarray, column: Numeric) -> np.ndarray:
@@ -145,9 +159,10 @@ def fine_of(stored: Any, firsts: Mapping[str, np.ndarray]) -> dict[str, FineNumb
         firsts: Of each numeric column the first grid cell of each cell of the model, and the number of grid cells.
     """
     found = {}
-    for name, (starts, counts, deviation) in dict(stored).items():
+    for name, (starts, counts, deviation, *unsure) in dict(stored).items():
+        finite = [None if own is None else np.asarray_chkfinite(own, dtype=np.float64).item() for own in unsure]
         read = FineNumbers(
-            np.array(starts, dtype=np.int64), np.asarray_chkfinite(counts, dtype=np.float64), float(deviation)
+            np.array(starts, dtype=np.int64), np.asarray_chkfinite(counts, dtype=np.float64), float(deviation), *finite
         )
         fits = name in firsts and read.starts.shape == read.counts.shape and 0 < read.deviation < np.inf
         if not fits or not (np.diff(read.starts) > 0).all() or not np.isin(firsts[name][:-1], read.starts).all():

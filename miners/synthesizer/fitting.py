@@ -18,7 +18,7 @@ import numpy as np
 
 from miners.synthesizer import matching
 from miners.synthesizer.fine_numbers import FineNumbers, pieces
-from miners.synthesizer.graphical_model import FEW_WALKS, WALKS, Clique, GraphicalModel, multiplied
+from miners.synthesizer.graphical_model import FEW_WALKS, TINY, WALKS, Clique, GraphicalModel, multiplied
 from miners.synthesizer.purchase import ALLOWED, CHECKED, EACH, EXPECTED, LEAST_NOISE, OFFERED, Purchase, divided
 from miners.synthesizer.relations import found, limits, occupied
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
@@ -30,6 +30,8 @@ from pinq.public.epsilon import Epsilon
 if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
+HIDDEN = 1.0  # row in all cells of a column together of which noise hides whether they have any
+
 
 class Fitting:
     """One fit: what was bought, and the model so far."""
@@ -37,6 +39,7 @@ class Fitting:
     def __init__(self, purchase: Purchase, handle: PrivateQueryable, random: np.random.Generator) -> None:
         self.purchase, self.handle, self.random = purchase, handle, random
         self.bought: list[Bought] = []
+        self.seen: dict[int, np.ndarray] = {}  # whether each cell of a numeric column is seen to have rows
 
     def learned(self) -> SyntheticTable:
         """Buys all tables; returns the last model."""
@@ -55,22 +58,32 @@ class Fitting:
                 self._buy(self._chosen(model, share, left), divided(share)[1])
             model = self._model(model)
             left -= share
-        error = self._checked_error(model) if purchase.checks else None
+        unknown = sorted(set(purchase.pairs) - {bought.columns for bought in self.bought})
+        if purchase.checks and len(unknown) < CHECKED:
+            for pair in purchase.pairs[:CHECKED]:
+                self._buy(pair, purchase.checks)
         last = self._model(model, WALKS)
         last = GraphicalModel(purchase.sizes, last.rows, multiplied(last.potentials, self._masks(last)))
         fine = {purchase.specs[number].column: self._fine(number, last) for number in purchase.fines if purchase.fine}
         last = self._matched(last, fine) if purchase.sums else last
-        told = error, purchase.target, fine, purchase.order
-        return SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), *told)
+        told = purchase.target, fine, purchase.order
+        table = SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), None, *told)
+        return replace(table, error=self._checked_error(table, unknown)) if purchase.checks else table
 
     def _masks(self, model: GraphicalModel) -> dict[Clique, np.ndarray]:
-        """The cells that can have rows: by declared orders, by relations that were found, and of numbers far out."""
+        """The weights of cells: by declared orders, by relations that were found, and of numbers far out.
+
+        Where sums are queried, a column's cells that noise hides have a row together, which sums can make more.
+        """
         purchase, sizes = self.purchase, self.purchase.sizes
         masks = found(self.bought, sizes) | purchase.masks
         for number, spec in enumerate(purchase.specs):
             if spec.column in purchase.schema.numeric_columns:
                 cells = limits(purchase.schema, spec, spec.column).shape[1]
-                masks[(number,)] = occupied(model.marginal((number,)) * model.rows, self.bought, number, cells)
+                rows = model.marginal((number,)) * model.rows
+                self.seen[number] = seen = occupied(rows, self.bought, number, cells)
+                kept = HIDDEN / np.maximum(rows * (~seen).sum(), HIDDEN) if number in purchase.summed else 0.0
+                masks[(number,)] = np.where(seen, 1.0, kept if purchase.sums else 0.0)
         return masks
 
     def _fine(self, number: int, model: GraphicalModel) -> FineNumbers:
@@ -81,36 +94,43 @@ class Fitting:
         starts = pieces(firsts, model.marginal((number,))[: len(firsts) - 1], column)
         fine = FineNumbers(starts, np.zeros(len(starts)), purchase.deviation(purchase.fine))
         counts = self.handle.partition(fine.spec(column, spec.column)).noisy_count(epsilon=purchase.fine)
-        return replace(fine, counts=np.asarray(counts, dtype=np.float64)[: len(starts)])
+        fine = replace(fine, counts=np.asarray(counts, dtype=np.float64)[: len(starts)])
+        middles, shares = fine.ends(column).mean(axis=0), fine.shares(firsts[:-1], model.marginal((number,)))
+        far = middles[shares > 0] - shares @ middles / max(float(shares.sum()), TINY)
+        return replace(fine, unsure=fine.deviation * float(np.linalg.norm(far)) / model.rows)
 
     def _sums(self, ranges: tuple[tuple[float, float], ...] = ()) -> np.ndarray:
         """Buys the sums of numbers and squares in such ranges."""
         names = tuple(self.purchase.specs[number].column for number in self.purchase.summed)
-        products = Products(names, ranges, pairs="squares", limit=matching.limit(len(names)))
+        products = Products(names, ranges, pairs="squares", limit=matching.limit(len(names), self.purchase.reach))
         return np.asarray(self.handle.noisy_sum(products, epsilon=self.purchase.sums), dtype=np.float64)
 
     def _matched(self, model: GraphicalModel, fine: dict[str, FineNumbers]) -> GraphicalModel:
         """Buys sums of numbers and squares; brings fine numbers and the model to them."""
-        purchase, shares, ends, homes = self.purchase, {}, {}, {}
+        purchase, shares, ends, homes, spans = self.purchase, {}, {}, {}, {}
         for number in purchase.summed:
             spec, cells = purchase.specs[number], model.marginal((number,))
-            column, own = purchase.schema.numeric(spec.column), fine[spec.column]
+            name, column = spec.column, purchase.schema.numeric(spec.column)
             firsts = np.unique(bind(spec, purchase.schema).axes[0].edges(column.cells))[:-1]
-            homes[spec.column] = np.searchsorted(firsts, own.starts, side="right") - 1
-            shares[spec.column] = own.shares(firsts, cells)
-            edges = float(column.lower) + float(column.width) * np.append(own.starts, column.cells)
-            ends[spec.column] = np.array([edges[:-1], edges[1:] - float(column.width) * column.integer])
-        spans = {name: matching.spread(own, ends[name].mean(axis=0)) for name, own in shares.items()}
+            homes[name] = np.searchsorted(firsts, fine[name].starts, side="right") - 1
+            shares[name], ends[name] = fine[name].shares(firsts, cells), fine[name].ends(column)
+            low, high = spans[name] = matching.spread(shares[name], ends[name].mean(axis=0), purchase.reach)
+            # Beyond the range sums say nothing of where numbers are: what is hidden there stays empty.
+            shares[name] *= self.seen[number][homes[name]] | ((ends[name][1] > low) & (ends[name][0] < high))
         sums = self._sums(tuple(spans.values()))
-        noise = purchase.deviation(purchase.sums) * matching.limit(len(spans)) / model.rows
+        noise = purchase.deviation(purchase.sums) * matching.limit(len(spans), purchase.reach) / model.rows
+        numbers = sums[1:].reshape(2, -1).T / model.rows
+        known = {name: matching.features(ends[name], span) for name, span in spans.items()}
+        worth = matching.worth([*shares.values()], [*known.values()], numbers, noise)
         asked: dict[Clique, np.ndarray] = {}
-        for number, means in zip(purchase.summed, sums[1:].reshape(2, -1).T / model.rows, strict=True):
+        for number, means in zip(purchase.summed, numbers, strict=True):
             name = purchase.specs[number].column
-            tilted = matching.tilt(shares[name], matching.features(ends[name], spans[name]), means, noise)
+            tilted = matching.tilt(shares[name], known[name], means, noise, worth)
             after = np.bincount(homes[name], tilted, purchase.sizes[number])
             after[homes[name][-1] + 1 :] = max(0.0, 1 - float(tilted.sum()))  # of the cell of missing values
             asked[(number,)] = after
-            fine[name] = replace(fine[name], counts=tilted * model.rows, deviation=LEAST_NOISE)
+            unsure = noise * (spans[name][1] - spans[name][0]) / 2
+            fine[name] = replace(fine[name], counts=tilted * model.rows, deviation=LEAST_NOISE, unsure=unsure)
         return model.brought(asked)
 
     def rehearse(self) -> None:
@@ -158,27 +178,24 @@ class Fitting:
         assert chosen is not None  # plain candidates always have a member
         return offered[specs.index(chosen)]
 
-    def _checked_error(self, model: GraphicalModel) -> float | None:
-        """Bounds how far the model's tables of pairs that it did not buy are off, with 90 % confidence.
+    def _checked_error(self, table: SyntheticTable, unknown: Sequence[Clique]) -> float | None:
+        """Bounds how far tables of pairs that were not bought are off on tenths of numbers, with 90 % confidence.
 
         Each noisy table y of k cells with noise of variance v gives d = Σ (y - m)² - k v, which estimates
         Σ (n - m)² without bias. Half of Σ |n - m| is at most half the root of k Σ (n - m)², so the mean of
         k d / 4 estimates a bound of the mean square of that distance. Its deviation is that of the pairs
         drawn and of the noise, and 1.28 deviations are added.
         """
-        unknown = sorted(set(self.purchase.pairs) - {bought.columns for bought in self.bought})
         if len(unknown) < CHECKED:
-            for pair in self.purchase.pairs[:CHECKED]:
-                self._buy(pair, self.purchase.checks)
             return None
-        squares, noises = [], []
+        variance, rows, squares, noises = self.purchase.deviation(self.purchase.checks) ** 2, table.model.rows, [], []
         for number in sorted(self.random.choice(len(unknown), CHECKED, replace=False).tolist()):
-            pair = unknown[number]
-            expected = model.marginal(pair).ravel() * model.rows
-            table = self._buy(pair, self.purchase.checks)
-            cells, variance = expected.size, table.deviation**2
-            square = float(((table.counts - expected) ** 2).sum()) - cells * variance
-            weight = cells / (2 * model.rows) ** 2
+            specs, parts = zip(*(table.tenths(column) for column in unknown[number]), strict=True)
+            expected = (parts[0].T @ table.model.marginal(unknown[number]) @ parts[1]).ravel() * rows
+            counts = self.handle.partition(*specs).noisy_count(epsilon=self.purchase.checks)
+            cells = expected.size
+            square = float(((np.asarray(counts, dtype=np.float64).ravel() - expected) ** 2).sum()) - cells * variance
+            weight = cells / (2 * rows) ** 2
             squares.append(weight * square)
             # The square of Laplace noise of variance v has the variance 5 v², and noise times a miss d 4 v d².
             noises.append(weight**2 * (5 * cells * variance**2 + 4 * variance * max(square, 0.0)))

@@ -27,9 +27,9 @@ from miners.budget.plan import (
 )
 from miners.synthesizer.fine_numbers import PIECES
 from miners.synthesizer.graphical_model import Clique, tree_cells
-from miners.synthesizer.matching import limit
+from miners.synthesizer.matching import limit, reached
 from miners.synthesizer.relations import limits, possible
-from miners.synthesizer.synthetic_table import Bought
+from miners.synthesizer.synthetic_table import TENTHS, Bought
 from pinq.language.products import MAX_ENTRIES
 from pinq.language.specs import Cross, Cuts, Spec, Values, bind
 from pinq.public.checks import many
@@ -158,13 +158,18 @@ class Purchase:
         """The columns whose sums are queried: those for which the policy declares no cells that follow the rows."""
         return [number for number in self.fines if not self.schema.numeric(self.specs[number].column).cuts]
 
+    @cached_property
+    def reach(self) -> float:
+        """The deviations from the mean at which the ranges of sums end."""
+        return reached(len(self.summed), self.schema.max_rows / self.deviation(self.total * SUMS // 100))
+
     @property
     def sums(self) -> Epsilon:
         """The cost of the sums of numbers and squares; nothing where noise hides the means."""
         cost = self.total * SUMS // 100
         if not self.fine or not 0 < len(self.summed) < MAX_ENTRIES:
             return ZERO
-        hidden = self.deviation(cost) * limit(len(self.summed)) > SUMS_NOISE * self.schema.max_rows
+        hidden = self.deviation(cost) * limit(len(self.summed), self.reach) > SUMS_NOISE * self.schema.max_rows
         return ZERO if hidden else cost
 
     @property
@@ -317,12 +322,16 @@ class Purchase:
                 schema, "rows in the finer cells of numbers", cells, self.fine * len(self.fines), self.fine
             )
         if self.sums:
-            noise = self.deviation(self.sums) * limit(len(self.summed))
+            noise = self.deviation(self.sums) * limit(len(self.summed), self.reach)
             asked = "sums and squares of numbers, in halves of their ranges"
             yield PlanLine(0, asked, "noisy_sum", 1, self.sums.exact, noise)
         if self.checks:
-            asked = f"rows in the cells of {CHECKED} pairs drawn at random"
-            yield count_line(schema, asked, CHECKED * largest, self.checks * CHECKED, self.checks)
+            asked = f"rows of {CHECKED} pairs drawn at random, in tenths of numbers"
+            wide = sorted(
+                max(size, TENTHS + 1 if number in self.fines else 0) for number, size in enumerate(self.sizes)
+            )
+            cells = CHECKED * wide[-1] * wide[-2]
+            yield count_line(schema, asked, cells, self.checks * CHECKED, self.checks)
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
         """Returns warnings: noise hides so many rows, None for as many as the schema allows; dates have no order."""

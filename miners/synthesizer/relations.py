@@ -82,7 +82,7 @@ def determined(table: np.ndarray, deviation: float) -> np.ndarray | None:
 
 
 def occupied(rows: np.ndarray, bought: Sequence[Measurement], number: int, cells: int) -> np.ndarray:
-    """Returns which cells of a numeric column can have rows: those far out with hardly more than noise have none.
+    """Returns whether each cell of a numeric column is seen to have rows: far out, rows must be more than noise.
 
     Args:
         rows: The rows of each cell in the model.
@@ -95,10 +95,8 @@ def occupied(rows: np.ndarray, bought: Sequence[Measurement], number: int, cells
     known = rows[:cells]
     median = int(np.searchsorted(known.cumsum(), known.sum() / 2))
     plain = [*np.flatnonzero(known > PLAIN * noise).tolist(), min(median, cells - 1)]
-    kept = np.zeros(len(rows))
-    kept[min(plain) : max(plain) + 1] = 1
-    kept[cells:] = 1
-    return kept
+    places = np.arange(len(rows))
+    return (places >= cells) | ((min(plain) <= places) & (places <= max(plain)))
 
 
 def found(bought: Sequence[Measurement], sizes: Sequence[int]) -> dict[Clique, np.ndarray]:

@@ -76,7 +76,7 @@ class Synthesizer(Miner):
     no pair yet are chosen first. Five percent of epsilon query tables of random unmeasured pairs, which
     estimate the model's error. Ten percent query a finer histogram of each numeric column, by which numbers
     lie in their cells; cells far out with hardly more rows than noise are empty. Ten percent query the sums
-    of numbers and of their squares, where the policy declares no cuts.
+    of numbers and of their squares, where the policy declares no cuts, as far out as noise allows.
 
     Synthetic rows have the relations between pairs of columns, and of more columns as far as pairs
     determine them. Relations that exist only among three or more columns are lost.
@@ -93,7 +93,7 @@ class Synthesizer(Miner):
             among which a round chooses.
 
     Attributes:
-        model_: The fitted ``SyntheticTable``: ``sample``, ``table``, ``estimate``, ``quality``.
+        model_: The fitted ``SyntheticTable``: ``sample``, ``table``, ``estimate``, ``quality``, ``numbers``.
         schema_: The public schema.
         cost_: The cost of the last ``fit``, exact.
 

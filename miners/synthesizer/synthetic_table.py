@@ -27,12 +27,12 @@ from miners.budget.plan import (
 from miners.fitted.node import split_in, split_out
 from miners.fitted.theme import RED, axes_of
 from miners.synthesizer.fine_numbers import FineNumbers, Interval, fine_of
-from miners.synthesizer.graphical_model import Clique, GraphicalModel, Measurement, multiplied
+from miners.synthesizer.graphical_model import TINY, Clique, GraphicalModel, Measurement, multiplied
 from miners.synthesizer.relations import in_order, ordered
 from miners.tables.columns import Condition
 from miners.tables.table import NUMBERS, Table
 from pinq.errors import QueryError
-from pinq.language.specs import Axis, Cuts, Values, bind
+from pinq.language.specs import Axis, Cuts, Spec, Values, bind
 from pinq.public.checks import is_whole, many, whole_number
 from pinq.public.epsilon import Epsilon, laplace_interval
 from pinq.public.schema import Numeric, Schema
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "pinq-synthetic", 1
 MAX_ROWS = 10**8
 SURE = 0.95
+TENTHS = 10  # parts of a number's rows, on which the error of tables is judged
 FINITE = partial(np.asarray_chkfinite, dtype=np.float64)
 INSIDE = 0.02  # of a grid cell: how far a number that is not whole stays from the cell's ends
 
@@ -78,7 +79,8 @@ class SyntheticTable:
         model: The distribution over cells.
         bought: The noisy tables that it was made from.
         error: A bound, with 90 % confidence, of the share of rows that a table of two columns that was
-            not bought has in a wrong cell, in the quadratic mean; None where all were bought.
+            not bought has in a wrong cell, in the quadratic mean; cells are values, and tenths of the rows by a
+            number. None where all were bought.
         target: The column whose pairs weighed more, if one did.
         fine: The fine histogram of each numeric column that has one.
         order: Pairs of numeric columns of which the first is never the larger.
@@ -231,6 +233,52 @@ class SyntheticTable:
         """
         return pd.DataFrame([self._line(bought) for bought in self.bought])
 
+    @cached_property
+    def numbers(self) -> pd.DataFrame:
+        """The mean and the standard deviation of each numeric column in synthetic rows: a row for each column.
+
+        Columns: ``column``, ``mean``, ``deviation`` (in units of the column; days for dates) and ``noise`` (the
+        standard deviation of the noise in the mean, in deviations of the column; NaN if it is unknown). Rows far out
+        that noise hides are in none of these.
+        """
+        lines = []
+        for number, spec in enumerate(self.specs):
+            if spec.column not in self.schema.numeric_columns:
+                continue
+            column, cells = self.schema.numeric(spec.column), self.model.marginal((number,))
+            starts, _ = self._stretches(bind(spec, self.schema).axes[0], column)
+            fine = self._fine(spec.column, starts)
+            ends, shares = fine.ends(column), fine.shares(starts, cells)
+            shares = shares / max(float(shares.sum()), TINY)
+            middles = ends.mean(axis=0)
+            mean = float(shares @ middles)
+            deviation = math.sqrt(float(shares @ ((middles - mean) ** 2 + (ends[1] - ends[0]) ** 2 / 12)))
+            noise = math.nan if fine.unsure is None else fine.unsure / max(deviation, TINY)
+            shown = column.shown(np.array([round(mean)]))[0] if column.unit else mean
+            lines.append({"column": spec.column, "mean": shown, "deviation": deviation, "noise": noise})
+        return pd.DataFrame(lines, columns=["column", "mean", "deviation", "noise"])
+
+    def tenths(self, number: int) -> tuple[Spec, np.ndarray]:
+        """The partition of a column by its own tenths, and the share of each cell of the model in each part.
+
+        A column whose cells are single values, or that has no finer histogram, keeps its cells.
+        """
+        spec = self.specs[number]
+        axis, fine = bind(spec, self.schema).axes[0], self.fine.get(spec.column)
+        if fine is None:
+            return spec, np.eye(axis.size)
+        column = self.schema.numeric(spec.column)
+        starts, _ = self._stretches(axis, column)
+        cuts = fine.tenths(fine.shares(starts, self.model.marginal((number,))), TENTHS)
+        if len(cuts) < 2:
+            return spec, np.eye(axis.size)
+        found = Cuts(spec.column, tuple(column.cut_before(start) for start in cuts[1:].tolist()))
+        parts = np.zeros((axis.size, bind(found, self.schema).size))
+        for place, within in enumerate(zip(cuts, [*cuts[1:], column.cells], strict=True)):
+            parts[: len(starts), place] = fine.weights(starts, column.cells, within)
+        parts[len(starts) :, len(cuts) :] = np.eye(axis.size - len(starts))
+        return found, parts
+
     def dependence(self) -> pd.DataFrame:
         """The dependence of each pair of columns: the distance of its table from independence.
 
@@ -259,7 +307,8 @@ class SyntheticTable:
 
     def export_text(self) -> str:
         """Returns the measured tables, and the model's distance from them, as text."""
-        return f"{self!r}\n{self.quality.to_string(index=False)}\n{self._inferred(2)}"
+        numbers = f"{self.numbers.to_string(index=False)}\n" if len(self.numbers) else ""
+        return f"{self!r}\n{self.quality.to_string(index=False)}\n{numbers}{self._inferred(2)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the model as plain lists, dicts, texts and numbers."""
@@ -322,7 +371,8 @@ class SyntheticTable:
         return f"SyntheticTable of about {self.rows:,} rows: {columns}, {many(pairs, 'pair')} measured"
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape(repr(self))}</p>{self.quality.to_html(index=False)}<p>{escape(self._inferred(2))}</p>"
+        tables = self.quality.to_html(index=False) + self.numbers.to_html(index=False)
+        return f"<p>{escape(repr(self))}</p>{tables}<p>{escape(self._inferred(2))}</p>"
 
     def _numbered(self, columns: Sequence[str]) -> Clique:
         """The numbers of some columns, increasing."""
@@ -340,7 +390,7 @@ class SyntheticTable:
             return "inferred; its error was not measured."
         return (
             f"tables of two columns that were not measured have at most about {self.error:.1%} of rows in a wrong "
-            "cell (quadratic mean, 90 % confidence)."
+            "cell, by tenths of numbers (quadratic mean, 90 % confidence)."
         )
 
     def _line(self, bought: Bought) -> dict[str, object]:

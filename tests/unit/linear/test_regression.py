@@ -12,11 +12,13 @@ import pandas as pd
 import pytest
 
 import pinq
+from benchmarks.accuracy.linear_cases import REAL, Case, cases, least_squares
+from benchmarks.harness.publish import RESULTS
 from miners import FitWarning, LinearRegression
 from miners.linear.regression import NOT_ESTIMATED, NoisySums
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
-from tests.support.house.assurance import ASSURANCE
+from tests.support.house.assurance import ASSURANCE, note
 from tests.support.house.checkout import ROOT
 from tests.support.requests.handles import simulated
 
@@ -150,64 +152,69 @@ def test_intervals_of_noisy_sums_hold_what_they_say() -> None:
     assert np.mean(forgotten) < 0.9
 
 
-def _cases(run: int) -> dict[str, tuple[pd.DataFrame, dict[str, Any], dict[str, float]]]:
-    """Tables of 5,000 rows with true coefficients: normal, heavy tails, skewed, collinear, and with bounds far too wide."""
-    draw = np.random.default_rng(run)
-    z = draw.normal(size=(5_000, 4))
-    tables = {
-        "normal": (z, (-6.0, 6.0)),
-        "heavy": (draw.standard_t(3, z.shape).clip(-50, 50), (-50.0, 50.0)),
-        "skewed": (np.exp(z).clip(0, 100), (0.0, 100.0)),
-        "collinear": (z[:, :1] + 0.23 * z, (-6.0, 6.0)),
-        "wide": (50 + 5 * z, (0.0, 1000.0)),
-    }
-    true = dict(zip("abcd", (1.0, -0.5, 0.2, 0.0), strict=True))
-    cases = {}
-    for name, (points, (low, high)) in tables.items():
-        y = points @ list(true.values()) + draw.normal(size=5_000) * points.std()
-        frame = pd.DataFrame(points, columns=list("abcd")).assign(y=y.clip(2 * low - high, 2 * high - low))
-        columns = {column: Numeric(lower=low, upper=high) for column in "abcd"}
-        cases[name] = frame, {**columns, "y": Numeric(lower=2 * low - high, upper=2 * high - low)}, true
-    return cases
-
-
 @pytest.mark.filterwarnings("ignore::miners.budget.plan.FitWarning")
 @pytest.mark.parametrize("epsilon", [0.1, 1, 4])
 def test_intervals_of_fits_hold_truth_and_least_squares(epsilon: float) -> None:
-    """On each table, in nine of ten fits and more; where noise hides a coefficient no number is printed."""
-    runs, held = 100 if ASSURANCE else 6, dict[str, list[bool]]()
+    """Of the worst coefficient of each case in .92 of fits; where noise hides a coefficient no number is printed.
+
+    Of 100 fits .92 is seldom less than .85 (2.6 deviations). Two fits show an error that is forgotten: over all of
+    their intervals, which are not independent, .75 is five deviations below .95.
+    """
+    runs, held = 100 if ASSURANCE else 2, dict[str, list[np.ndarray]]()
     for run in range(runs):
-        for name, (frame, columns, true) in _cases(run).items():
-            schema = Schema(max_rows=len(frame), columns=columns)
-            with simulated(schema, data=frame, epsilon=epsilon, seed=run) as handle:
-                table = (
-                    LinearRegression(epsilon=epsilon).fit(handle, "y").to_frame().set_index("term").loc[list("abcd")]
-                )
-            points = np.insert(frame[list("abcd")].to_numpy(), 0, 1, axis=1)
-            own = np.linalg.lstsq(points, frame["y"].to_numpy(), rcond=None)[0][1:]
-            for these in (list(true.values()), own):
-                held.setdefault(name, []).extend(((table["low"] <= these) & (these <= table["high"])).tolist())
-    # Of 6 runs 48 intervals, which are not independent: 5 deviations of .02 below .95.
-    for name, own in held.items():
-        assert np.mean(own) > (0.92 if runs > 50 else 0.8), name
+        for case in cases(run):
+            if case.name in REAL and not ASSURANCE:
+                continue
+            with simulated(case.schema, data=case.frame, epsilon=epsilon, seed=run) as handle:
+                table = LinearRegression(epsilon=epsilon).fit(handle, case.target).to_frame().set_index("term")
+            known = least_squares(case.schema, case.frame, case.target)
+            own = table.loc[list(case.true)]
+            for these in (case.true, known):
+                values = np.array([these[term] for term in case.true])
+                held.setdefault(case.name, []).append(((own["low"] <= values) & (values <= own["high"])).to_numpy())
+    shares = {name: np.mean(np.reshape(own, (runs, 2, -1)), axis=0) for name, own in held.items()}
+    assert np.concatenate([own.ravel() for own in shares.values()]).mean() > 0.75
+    if ASSURANCE:
+        worst = {name: round(float(own.min()), 2) for name, own in shares.items()}
+        note(f"intervals of coefficients at epsilon {epsilon:g}", runs, f"of the worst coefficient held: {worst}")
+        assert min(worst.values()) > 0.85, worst
+        assert all(own.mean() > 0.92 for own in shares.values()), shares
+
+
+def _case(name: str, run: int) -> Case:
+    """One of the cases."""
+    return next(case for case in cases(run) if case.name == name)
 
 
 @pytest.mark.filterwarnings("ignore::miners.budget.plan.FitWarning")
 def test_coefficients_become_least_squares_as_epsilon_grows() -> None:
     """On skewed columns too, and of what no prediction shrinks: the report names all rows then."""
-    frame, columns, _ = _cases(0)["skewed"]
-    points = np.insert(frame[list("abcd")].to_numpy(), 0, 1, axis=1)
-    own = np.linalg.lstsq(points, frame["y"].to_numpy(), rcond=None)[0]
+    case = _case("lognormal", 0)
+    own = np.array([*least_squares(case.schema, case.frame, case.target).values()])
     off, texts = [], []
     for epsilon in (1.0, 1e6):
-        with simulated(Schema(max_rows=len(frame), columns=columns), data=frame, epsilon=epsilon, seed=1) as handle:
+        with simulated(case.schema, data=case.frame, epsilon=epsilon, seed=1) as handle:
             fitted = LinearRegression(epsilon=epsilon).fit(handle, "y")
         line: Any = fitted.line_  # type: ignore[attr-defined]
-        off.append(np.abs(line.natural - own).max())
+        off.append(np.abs(line.natural[1:] - own).max())
         texts.append(fitted.export_text())
     assert off[1] < 0.02 < off[0]
     assert "far rows lose" in texts[0]
     assert "least squares of all rows" in texts[1]
+
+
+def test_tables_of_the_page_are_those_of_the_results() -> None:
+    """Each section that a run wrote stands in both, text by text; no other table has figures."""
+    page, results = (
+        file.read_text(encoding="utf-8") for file in (ROOT / "docs/linear.md", RESULTS / "linear/README.md")
+    )
+    sections = re.compile(r"<!-- (\w+) -->\n(.*?)<!-- end of \1 -->", re.DOTALL)
+    shown, measured = dict(sections.findall(page)), dict(sections.findall(results))
+    assert set(shown) == set(measured)
+    for name, text in shown.items():
+        assert text == measured[name], name
+        assert re.search(r"\nOf commit [0-9a-f]{8,12}\.\n", text), name
+    assert not [line for line in sections.sub("", page).splitlines() if re.match(r"\|.*\| *-?\d*\.\d", line)]
 
 
 def test_the_report_of_the_page_is_that_of_a_fit() -> None:
@@ -238,9 +245,9 @@ def test_what_noise_hides_is_predicted_by_the_mean() -> None:
     """At an epsilon that shows hardly more than the mean, predictions are about as good as it."""
     scores = []
     for run in range(12):
-        frame, columns, _ = _cases(run)["normal"]
-        with simulated(Schema(max_rows=len(frame), columns=columns), data=frame, epsilon=1, seed=run) as handle:
-            scores.append(LinearRegression(epsilon=0.15).fit(handle, "y").score(frame))
+        case = _case("normal", run)
+        with simulated(case.schema, data=case.frame, epsilon=1, seed=run) as handle:
+            scores.append(LinearRegression(epsilon=0.15).fit(handle, "y").score(case.frame))
     assert np.median(scores) > -0.02
     assert np.sort(scores)[3] > -0.1
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from miners import Synthesizer
 from miners.synthesizer.fine_numbers import FineNumbers, pieces
 from miners.synthesizer.purchase import FINES
 from pinq import QueryError
+from pinq.language.specs import bind
 from pinq.public.schema import Numeric
 
 ROWS = 8_000
@@ -97,3 +99,39 @@ def test_pieces_follow_the_models_rows() -> None:
     assert set(firsts[:-1]) <= set(found.tolist())
     assert np.count_nonzero(found < 100) == 100
     assert np.count_nonzero((found >= 100) & (found < 200)) == 18
+
+
+def test_errors_are_judged_on_tenths_of_numbers() -> None:
+    """A column's parts have about equal rows, missing ones apart, and single values that are frequent are one."""
+    shares = np.array([0.05, 0.5, 0.07, 0.1, 0.1, 0.1, 0.08])
+    fine = FineNumbers(np.arange(0, 70, 10), shares, 1.0)
+    assert fine.tenths(shares, 10).tolist() == [0, 20, 30, 40, 50, 60]
+    assert fine.tenths(np.array([0, 0, 0, 0, 0, 0, 1.0]), 10).tolist() == [0]
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": np.exp(draw.normal(size=4000)) * 100, "b": draw.choice(list("uv"), 4000)})
+    frame["c"] = frame["a"].where(draw.random(4000) < 0.8)
+    number = pinq.Numeric(lower=0, upper=5_000)
+    columns: dict[str, Any] = {
+        "a": number,
+        "b": pinq.Categorical(values=("u", "v")),
+        "c": pinq.Numeric(lower=0, upper=5_000, nullable=True),
+    }
+    schema = pinq.Schema(columns=columns, max_rows=4000)
+    with pinq.simulate(schema, data=frame, epsilon=8) as handle:
+        table = Synthesizer(epsilon=8, random_state=0).fit(handle).model_
+    for place, wanted in enumerate((10, 2, 11)):
+        spec, parts = table.tenths(place)
+        assert parts.shape == (table.model.sizes[place], wanted) == (parts.shape[0], bind(spec, schema).size)
+        assert np.allclose(parts[table.model.marginal((place,)) > 0].sum(axis=1), 1)
+        found = table.model.marginal((place,)) @ parts
+        if place != 1:
+            assert 0.04 < found[:10].min() <= found[:10].max() < 0.16
+    numbers = table.numbers.set_index("column")
+    made = table.sample(40_000, random_state=1)
+    for name in ("a", "c"):
+        mean, deviation, noise = numbers.loc[name]
+        assert mean == pytest.approx(made[name].mean(), abs=0.03 * deviation)
+        assert deviation == pytest.approx(made[name].std(), rel=0.05)
+        assert abs(mean - frame[name].mean()) < 6 * noise * deviation
+    assert "deviation" in table.export_text()
+    assert "deviation" in table._repr_html_()

@@ -10,7 +10,7 @@ import pytest
 import pinq
 from miners import Synthesizer
 from miners.synthesizer.graphical_model import Clique, GraphicalModel
-from miners.synthesizer.matching import features, limit, spread, tilt
+from miners.synthesizer.matching import features, limit, reached, spread, tilt, worth
 
 ROWS = 4_000
 NUMBERS = ["age", "income", "spent", "opened"]
@@ -85,7 +85,9 @@ def test_columns_that_correlate_are_not_moved_twice() -> None:
 def test_what_refuses_the_sums_refuses_the_fit_before_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rehearsal asks for the sums, too."""
     with pinq.simulate(SCHEMA, rows=100, epsilon=1) as handle:
-        monkeypatch.setattr("miners.synthesizer.matching.limit", lambda columns: 1e9)  # more than a query may have
+        monkeypatch.setattr(
+            "miners.synthesizer.matching.limit", lambda columns, reach: 1e9
+        )  # more than a query may have
         with pytest.raises(pinq.QueryError, match="limit"):
             Synthesizer(epsilon=1).fit(handle)
         assert not handle.budget.spent
@@ -121,12 +123,33 @@ def test_ranges_hold_most_rows() -> None:
     """About the mean, wider than nearly all rows; and no range is empty."""
     middles = np.arange(100.0)
     shares = np.exp(-middles / 10) / np.exp(-middles / 10).sum()
-    low, high = spread(shares, middles)
+    low, high = spread(shares, middles, 1)
     assert (low + high) / 2 == pytest.approx(shares @ middles)
     assert 35 < high < 60
-    low, high = spread(np.array([1.0]), np.array([3.0]))
+    assert spread(shares, middles, 6)[1] == pytest.approx(shares @ middles + 6 * 9.95, abs=0.5)
+    low, high = spread(np.array([1.0]), np.array([3.0]), 1)
     assert low < 3 < high
-    assert [limit(1), limit(2), limit(9)] == [2.5, 3.0, 6.5]
+
+
+@pytest.mark.parametrize("columns", [1, 2, 9, 40])
+def test_ranges_are_as_wide_as_noise_allows(columns: int) -> None:
+    """From nearly all rows on; noise in a mean square is then a tenth of a variance, and in means no larger."""
+    for rows in (1e3, 1e4, 1e6):
+        reach = reached(columns, rows)
+        noise = reach * np.array([1, reach]) * (3 + 0.8 * columns / reach + columns / reach**2) / rows
+        assert reach == 2.4 or noise[1] == pytest.approx(0.1)
+        assert noise[0] < max(0.1 / 2.4, 2.4 * limit(columns, 2.4) / rows) + 1e-9
+    assert reached(columns, 1e3) <= reached(columns, 1e6)
+
+
+def test_models_are_worth_as_many_rows_as_sums_say() -> None:
+    """A hundred where all columns agree with sums, and fewer where they differ by more than noise."""
+    shares, known = [np.full(9, 1 / 9)] * 4, [np.column_stack([np.linspace(-1, 1, 9), np.linspace(-1, 1, 9) ** 2])] * 4
+    means = shares[0] @ known[0]
+    assert worth(shares, known, np.array([means] * 4), 0.01).tolist() == [100, 100]
+    moved = worth(shares, known, np.array([means + np.array([0, 0.3])] * 4), 0.01)
+    assert moved[0] == 100
+    assert moved[1] < 2
 
 
 def test_sums_that_noise_hides_are_not_bought() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pinq
 from miners import Synthesizer
 from miners.synthesizer.fitting import Fitting
 from miners.synthesizer.purchase import CHECKED, EACH, OFFERED, Purchase
-from miners.synthesizer.synthetic_table import Bought, SyntheticTable
+from miners.synthesizer.synthetic_table import SyntheticTable
 from pinq import Cuts, Misfit, QueryError, Values
 from pinq.public.epsilon import Epsilon
 from tests.support.requests.handles import simulated
@@ -308,17 +309,20 @@ def test_noise_is_taken_off_the_stated_error(epsilon: int) -> None:
     flags = {name: pinq.Categorical(values=("n", "y")) for name in "abcdef"}
     schema = pinq.Schema(columns=flags, max_rows=1000)
     with pinq.simulate(schema, rows=900, epsilon=30) as handle:
-        model = Synthesizer(epsilon=epsilon, random_state=0).fit(handle).model_.model
-        purchase = Purchase(schema, tuple(map(Values, flags)), Epsilon.of(epsilon), None)
-        fitting = Fitting(purchase, handle, np.random.default_rng(0))
-        off = fitting.purchase.deviation(purchase.checks)
+        table = Synthesizer(epsilon=epsilon, random_state=0).fit(handle).model_
+    purchase = Purchase(schema, tuple(map(Values, flags)), Epsilon.of(epsilon), None)
+    off, model = purchase.deviation(purchase.checks), table.model
 
-        def table(pair: tuple[int, ...], paid: Epsilon) -> Bought:
-            counts = model.marginal(pair).ravel() * model.rows
-            return Bought(pair, counts + off * np.array([1, -1, -1, 1]), off, paid)
+    class Off:
+        """Answers that are off by the deviation of their noise."""
 
-        fitting._buy = table  # type: ignore[method-assign, assignment]
-        error = fitting._checked_error(model)
+        def partition(self, *specs: Values) -> Any:
+            pair = tuple(table.columns.index(spec.column) for spec in specs)
+            counts = model.marginal(pair) * model.rows + off * np.array([[1, -1], [-1, 1]])
+            return SimpleNamespace(noisy_count=lambda epsilon: counts)
+
+    answers: Any = Off()
+    error = Fitting(purchase, answers, np.random.default_rng(0))._checked_error(table, purchase.pairs)
     noises = CHECKED * (4 / (2 * model.rows) ** 2) ** 2 * 5 * 4 * off**4
     assert error == pytest.approx(min(1.0, (1.28 * noises**0.5 / CHECKED) ** 0.5))
     assert error is not None
