@@ -10,8 +10,8 @@ multiplied by exp(a z + b z²), where a and b minimise
     log Σ q exp(a z + b z²) - a m - b s + r (a² + b²) / 2.
 
 Here q are the model's shares, m and s the noisy means of z and z², and r = the noise's variance times a number of
-rows. That is the most likely model if its own means are worth those of so many rows. How many they are worth follows
-from the answers: if the means of all columns are off by t deviations beyond noise, 1 / t² rows.
+rows. That is the most likely model if its own means are worth those of so many rows. This number follows from the
+answers: if the means of all columns are off by t deviations beyond noise, it is 1 / t².
 
 Ranges are as wide as noise allows. A range of k deviations on each side leaves noise of k² times the norm in a mean
 square. Typical numbers are then 1 / k of the range, so the norm is small, and the noise of means does not grow with k.
