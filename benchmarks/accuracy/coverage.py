@@ -16,8 +16,9 @@ from __future__ import annotations
 import argparse
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -29,15 +30,48 @@ from benchmarks.harness.origin import commit_of
 from benchmarks.harness.publish import RESULTS
 from benchmarks.harness.tables import markdown
 from miners import statistics
+from miners.statistics import Result
 from miners.statistics.cells import CountDraft, StatisticFunction
 from pinq.public.schema import Schema
 
 __all__ = ["EPSILONS", "Cell", "Population", "cells", "simulated"]
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
-TESTS = ("log-rank", "independence", "ranks")  # of which no interval is measured
+TESTS = ("log-rank", "ranks", "G")  # of which no interval is measured
 KEYS = ["table", "statistic", "epsilon"]
 YES_NO = {"type": "categorical", "values": ["no", "yes"]}
+
+
+Numbers = Callable[[Result], pd.DataFrame]
+"""A function from a result to the table of it whose intervals are measured."""
+
+
+def in_place(result: Result) -> pd.DataFrame:
+    """Returns the centres of clusters from left to right, for their sizes may be near each other."""
+    frame = result.frame
+    first = frame[frame["column"] == frame["column"][0]].set_index("cluster")["value"]
+    return frame.assign(at=frame["cluster"].map(first)).sort_values(["column", "at"])
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A statistic of a population.
+
+    Attributes:
+        name: Its name in the results.
+        function: The function.
+        columns: The columns it is asked of.
+        words: Its other arguments.
+        axis: The axis that is drawn by itself for a level; None where there is no test.
+        numbers: The table whose intervals are measured.
+    """
+
+    name: str
+    function: StatisticFunction[Any]
+    columns: tuple[Any, ...]
+    words: dict[str, Any]
+    axis: int | None = None
+    numbers: Numbers = attrgetter("frame")
 
 
 @dataclass(frozen=True)
@@ -50,7 +84,7 @@ class Population:
         frame: Its rows.
         rows: The number of rows of each draw.
         columns: The columns by role: ``event``, ``by``, and where there are any ``time``, ``number``,
-            ``explaining``, ``strata``.
+            ``explaining``, ``strata``, ``ended``, ``clustered``.
         observed: The value of the event that counts.
     """
 
@@ -61,26 +95,35 @@ class Population:
     columns: Mapping[str, Any]
     observed: Any = None
 
-    def questions(self) -> Iterator[tuple[str, StatisticFunction[Any], tuple[Any, ...], dict[str, Any], int | None]]:
-        """Yields the name, function, columns and words of each statistic, and the axis that a level is drawn by."""
+    def questions(self) -> Iterator[Asked]:
+        """Yields each statistic that the columns allow."""
         event, by, number = (self.columns[role] for role in ("event", "by", "number"))
         observed, (*_, exposed) = {"observed": self.observed}, self.schema.categorical(by).values
         two, explaining = observed | {"exposed": exposed}, self.columns["explaining"]
         if "time" in self.columns:
             time = self.columns["time"]
-            yield "survival", statistics.survival, (time, event), observed, None
-            yield "log-rank", statistics.survival, (time, event, by), observed, 2
-            yield "hazard_ratio", statistics.hazard_ratio, (time, event, by), observed, 2
-            yield "rate_ratio", statistics.rate_ratio, (event, by), two | {"time": time, "bins": 5}, 1
-        yield "odds_ratio", statistics.odds_ratio, (event, by), two, 1
-        yield "odds_ratio, strata", statistics.odds_ratio, (event, by, self.columns["strata"]), two, 1
-        yield "risk_difference", statistics.risk_difference, (event, by), two, 1
-        yield "logistic", statistics.logistic, (event, explaining), observed, 0
-        yield "poisson", statistics.poisson, (number, by), {}, 0
-        yield "compare", statistics.compare, (number, by), {}, 0
-        yield "ranks", statistics.compare, (number, by), {"test": "rank"}, 0
-        yield "standardised", statistics.standardised, (event, by, self.columns["strata"]), observed, None
-        yield "independence", statistics.independence, (explaining[-1], event), {}, 1
+            yield Asked("survival", statistics.survival, (time, event), observed)
+            for part in ("median", "restricted_mean"):
+                yield Asked(part, statistics.survival, (time, event), observed, None, attrgetter(part))
+            yield Asked("log-rank", statistics.survival, (time, event, by), observed, 2)
+            yield Asked("hazard_ratio", statistics.hazard_ratio, (time, event, by), observed, 2)
+            yield Asked("rate_ratio", statistics.rate_ratio, (event, by), two | {"time": time, "bins": 5}, 1)
+        if "ended" in self.columns:
+            rivals = {"observed": "event", "competing": "other"}
+            yield Asked("incidence", statistics.survival, self.columns["ended"], rivals)
+        yield Asked("odds_ratio", statistics.odds_ratio, (event, by), two, 1)
+        yield Asked("odds_ratio, strata", statistics.odds_ratio, (event, by, self.columns["strata"]), two, 1)
+        yield Asked("risk_difference", statistics.risk_difference, (event, by), two, 1)
+        yield Asked("logistic", statistics.logistic, (event, explaining), observed, 0)
+        yield Asked("poisson", statistics.poisson, (number, by), {}, 0)
+        yield Asked("compare", statistics.compare, (number, by), {}, 0)
+        yield Asked("ranks", statistics.compare, (number, by), {"test": "rank"}, 0)
+        yield Asked("standardised", statistics.standardised, (event, by, self.columns["strata"]), observed)
+        yield Asked("independence", statistics.independence, (explaining[-1], event), {}, 1)
+        yield Asked("G", statistics.independence, (explaining[-1], event), {"test": "log-likelihood"}, 1)
+        yield Asked("trend", statistics.independence, (explaining[-1], event), {"test": "trend"}, 1)
+        if "clustered" in self.columns:
+            yield Asked("kmeans", statistics.kmeans, self.columns["clustered"], {}, None, in_place)
 
 
 def simulated() -> Iterator[Population]:
@@ -92,6 +135,11 @@ def simulated() -> Iterator[Population]:
         until, censored = np.ceil(random.exponential(1 / hazard)), random.integers(6, 61, size)
         week = np.minimum(np.minimum(until, censored), 48).astype(int)
         dose = np.clip(np.round(random.normal(20 + 2 * arm, 6)), 0, 48).astype(int)
+        rival = np.ceil(random.exponential(2 / rate, size))  # the time of an event of another kind
+        ended = np.where(rival < np.minimum(np.minimum(until, censored), 48), "other", "censored")
+        ended = np.where((until <= rival) & (until <= np.minimum(censored, 48)), "event", ended)
+        middles = np.array([[8, 10], [24, 12], [15, 24]])[grade]  # of groups that lie apart
+        iron, sugar = np.clip(np.round(random.normal(middles, 2)), 0, 31).astype(int).T
         frame = pd.DataFrame(
             {
                 "week": week,
@@ -99,14 +147,24 @@ def simulated() -> Iterator[Population]:
                 "arm": np.where(arm, "yes", "no"),
                 "grade": np.array(["I", "II", "III"])[grade],
                 "dose": dose,
+                "ended": ended,
+                "until": np.minimum(week, rival).astype(int),
+                "iron": iron,
+                "sugar": sugar,
             }
         )
         weeks, doses = ({"type": "numeric", "lower": low, "upper": 48, "integer": True} for low in (1, 0))
-        grades = {"type": "categorical", "values": ["I", "II", "III"]}
-        declared = {"week": weeks, "event": YES_NO, "arm": YES_NO, "grade": grades, "dose": doses}
+        grades, ends = (
+            {"type": "categorical", "values": values} for values in (["I", "II", "III"], ["censored", "event", "other"])
+        )
+        declared = {"week": weeks, "event": YES_NO, "arm": YES_NO, "grade": grades, "dose": doses, "ended": ends}
+        declared |= {"until": weeks} | {
+            name: {"type": "numeric", "lower": 0, "upper": 31, "integer": True} for name in ("iron", "sugar")
+        }
         schema = Schema.model_validate({"columns": declared, "max_rows": 200_000})
-        roles = {"event": "event", "by": "arm", "time": "week", "number": "dose"}
-        yield Population(name, schema, frame, rows, {**roles, "explaining": ["arm", "grade"], "strata": "grade"})
+        roles: dict[str, Any] = {"event": "event", "by": "arm", "time": "week", "number": "dose", "strata": "grade"}
+        roles |= {"explaining": ["arm", "grade"], "ended": ("until", "ended"), "clustered": (["iron", "sugar"], 3)}
+        yield Population(name, schema, frame, rows, roles)
 
 
 def real() -> Iterator[Population]:
@@ -120,6 +178,7 @@ def real() -> Iterator[Population]:
                 "number": "hours_per_week",
                 "explaining": ["sex", cuts("age", (30, 45, 60)), "race"],
                 "strata": cuts("age", (30, 45, 60)),
+                "clustered": (["age", "hours_per_week"], 3),
             },
             ">50K",
         ),
@@ -185,36 +244,40 @@ class Cell:
     """One statistic of one population at one epsilon.
 
     Attributes:
-        draft: The statistic.
+        asked: The statistic.
+        draft: Its draft.
         counts: The population's counts, scaled to the rows of a draw.
-        axis: The axis that is drawn by itself for a level; None where there is no test.
         epsilon: The cost, which makes the noise.
-        name: The statistic's name.
         table: The population's name.
     """
 
+    asked: Asked
     draft: CountDraft
     counts: np.ndarray
-    axis: int | None
     epsilon: float
-    name: str
     table: str
+
+    @property
+    def name(self) -> str:
+        """The statistic's name."""
+        return self.asked.name
 
     def measure(self, runs: int, start: int) -> dict[str, float]:
         """Draws tables, and counts how often the numbers were held and the hypothesis was rejected."""
         random = np.random.default_rng([zlib.crc32(f"{self.table} {self.name} {self.epsilon}".encode()), start])
-        truth = self.draft.computed(self.counts, 1e-9).frame["value"].to_numpy(dtype=float)
-        seen = (truth != 1) | (self.name != "survival")  # a curve begins at 1
+        truth = self.asked.numbers(self.draft.computed(self.counts, 1e-9))["value"].to_numpy(dtype=float)
+        seen = np.isfinite(truth) & ((truth != 1) | (self.name != "survival"))  # a curve begins at 1
+        seen &= (truth != 0) | (self.name != "incidence")  # and one of events at 0
         figures = dict.fromkeys(["n", "told", "held", "tests", "rejected"], 0.0)
         for _ in range(runs):
             figures["n"] += 1
-            if self.name not in TESTS:
-                frame = self._result(self.counts, random).frame
-                low, high = (frame[name].to_numpy(dtype=float)[seen] for name in ("low", "high"))
+            if self.name not in TESTS and seen.any():
+                numbers = self.asked.numbers(self._result(self.counts, random))
+                low, high = (numbers[name].to_numpy(dtype=float)[seen] for name in ("low", "high"))
                 held = (low - 1e-9 <= truth[seen]) & (truth[seen] <= high + 1e-9)
-                figures["told"] += float(np.mean(~np.isnan(low)))
+                figures["told"] += float(np.mean(~np.isnan(low) & ~np.isnan(high)))
                 figures["held"] += float(np.mean(held))  # never where nothing is told
-            if self.axis is not None:
+            if self.asked.axis is not None:
                 pvalue = self._result(self._null(), random).pvalue
                 figures["tests"] += not np.isnan(pvalue)
                 figures["rejected"] += pvalue < 0.05
@@ -222,9 +285,10 @@ class Cell:
 
     def _null(self) -> np.ndarray:
         """Returns the counts if nothing depended on the axis."""
-        others = tuple(axis for axis in range(self.counts.ndim) if axis != self.axis)
+        axis = self.asked.axis
+        others = tuple(other for other in range(self.counts.ndim) if other != axis)
         own = self.counts.sum(axis=others, keepdims=True)
-        return np.asarray(own * self.counts.sum(axis=self.axis, keepdims=True) / self.counts.sum())
+        return np.asarray(own * self.counts.sum(axis=axis, keepdims=True) / self.counts.sum())
 
     def _result(self, counts: np.ndarray, random: np.random.Generator) -> Any:
         total = counts.sum()
@@ -238,16 +302,16 @@ class Cell:
 def cells(population: Population, epsilons: Sequence[float], only: Sequence[str] = ()) -> Iterator[Cell]:
     """Yields each statistic of a population at each epsilon."""
     handle = pinq.simulate(population.schema, data=population.frame, epsilon=10**6)
-    for name, function, columns, words, axis in population.questions():
-        if only and name not in only:
+    for asked in population.questions():
+        if only and asked.name not in only:
             continue
         counts = None
         for epsilon in epsilons:
-            draft: Any = function._draft(handle, *columns, **words, epsilon=epsilon)
+            draft: Any = asked.function._draft(handle, *asked.columns, **asked.words, epsilon=epsilon)
             if counts is None:  # the noise is 0, but for a chance of exp(-10,000)
                 counts = np.asarray(draft.parts.noisy_count(epsilon=10**4), dtype=np.float64)
                 counts *= population.rows / counts.sum()
-            yield Cell(draft, counts, axis, epsilon, name, population.name)
+            yield Cell(asked, draft, counts, epsilon, population.name)
 
 
 def page(figures: pd.DataFrame) -> str:
