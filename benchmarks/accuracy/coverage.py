@@ -37,7 +37,7 @@ from pinq.public.schema import Schema
 __all__ = ["EPSILONS", "Cell", "Population", "cells", "simulated"]
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
-TESTS = ("log-rank", "ranks", "G")  # of which no interval is measured
+TESTS = ("log-rank", "log-rank, three ends", "ranks", "G")  # of which no interval is measured
 KEYS = ["table", "statistic", "epsilon"]
 YES_NO = {"type": "categorical", "values": ["no", "yes"]}
 
@@ -111,6 +111,9 @@ class Population:
         if "ended" in self.columns:
             rivals = {"observed": "event", "competing": "other"}
             yield Asked("incidence", statistics.survival, self.columns["ended"], rivals)
+            yield Asked("survival, three ends", statistics.survival, self.columns["ended"], {"observed": "event"})
+            by_arm = (*self.columns["ended"], by)
+            yield Asked("log-rank, three ends", statistics.survival, by_arm, {"observed": "event"}, 2)
         yield Asked("odds_ratio", statistics.odds_ratio, (event, by), two, 1)
         yield Asked("odds_ratio, strata", statistics.odds_ratio, (event, by, self.columns["strata"]), two, 1)
         yield Asked("risk_difference", statistics.risk_difference, (event, by), two, 1)
@@ -266,7 +269,7 @@ class Cell:
         """Draws tables, and counts how often the numbers were held and the hypothesis was rejected."""
         random = np.random.default_rng([zlib.crc32(f"{self.table} {self.name} {self.epsilon}".encode()), start])
         truth = self.asked.numbers(self.draft.computed(self.counts, 1e-9))["value"].to_numpy(dtype=float)
-        seen = np.isfinite(truth) & ((truth != 1) | (self.name != "survival"))  # a curve begins at 1
+        seen = np.isfinite(truth) & ((truth != 1) | (not self.name.startswith("survival")))  # a curve begins at 1
         seen &= (truth != 0) | (self.name != "incidence")  # and one of events at 0
         figures = dict.fromkeys(["n", "told", "held", "tests", "rejected"], 0.0)
         for _ in range(runs):

@@ -5,7 +5,8 @@ A statistic is a function of counts. Its variance has two parts, by the delta me
 differ from sample to sample (a multinomial law), and each count has noise. With the gradient g of
 the statistic, counts t of n rows and noise of variance v, they are g'(diag(t) - tt'/n)g and v g'g.
 The gradient is that of the code itself, by complex steps, so no formula is written twice. Without
-noise the results are Greenwood's, Woolf's, Wald's, Pearson's.
+noise the results are Greenwood's, Woolf's, Wald's, Pearson's. A test has the derivatives of its score,
+and the rows that there would be without an effect; where counts are few, both are drawn anew.
 
 Privacy:
     Claim: a statistic costs what its table of counts costs. Why: all of it is computed from noisy
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ParamSpec, cast
 
@@ -25,20 +26,20 @@ import numpy as np
 import pandas as pd
 
 from miners.budget.plan import count_variance
-from miners.statistics.laws import normal_quantile
+from miners.statistics.laws import chi2_tail, normal_quantile
 from miners.tables.columns import MAX_BINS, Column, even_cuts, require_level, specs_of
 from miners.tables.counts import CountQuestion, nearest_nonnegative
 from miners.tables.table import NUMBERS, Draft, Table, TableFunction
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Spec, Values
-from pinq.public.checks import is_listing, text_of_any, whole_number
+from pinq.public.checks import is_listing, many, text_of_any, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema, Value
 
 P = ParamSpec("P")
 Statistic = Callable[[np.ndarray], np.ndarray]
-"""A function from tables of counts to numbers; the last axis of both counts the tables."""
+"""A function from tables of counts, or other numbers, to numbers; the last axis of both counts the tables."""
 STEP = 1e-30  # of a complex derivative, which loses no digits however small it is
 AT_ONCE = 2**17  # counts of all tables of which a statistic is computed at once: some megabytes
 YES = {"1", "true", "yes", "y"}
@@ -135,40 +136,40 @@ class Axis:
         """
         schema = handle.schema
         if isinstance(column, str) and schema.column(column).type != "categorical" and bins is not None:
-            column = (
-                Cuts(column, tuple(cast(Sequence[float], bins)))
-                if is_listing(bins)
-                else _whole_cells(schema, column, bins, named)
-            )
+            if is_listing(bins):
+                column = Cuts(column, tuple(cast(Sequence[float], bins)))
+            else:
+                most = max(schema.numeric(column).cells, 2)
+                column = even_cuts(schema, column, min(whole_number(named, bins, 2, MAX_BINS), most))
         (spec,) = specs_of(schema, column)
         parts = handle.partition(spec)
         if len(parts.shape) != 1:
             raise QueryError(f"{spec} is of several columns; a statistic takes one at a time.")
-        shown = parts.frame(np.zeros(len(parts))).iloc[:, 0]
-        labels: tuple[Any, ...] = tuple(None if pd.isna(label) else label for label in shown)
+        shown = [label for label in parts.frame(np.zeros(len(parts))).iloc[:, 0] if not pd.isna(label)]
         edges = np.zeros(0, dtype=np.int64)
-        if isinstance(spec, Cuts):
+        if isinstance(spec, Cuts) and schema.column(spec.column).type == "numeric":
             numeric = schema.numeric(spec.column)
             edges = np.array([0, *(numeric.threshold(cut, spec.column) for cut in spec.points), numeric.cells])
         elif not isinstance(spec, Values) or schema.column(spec.column).type != "categorical":
-            labels = tuple(str(label) for label in labels)
-        return cls(spec, tuple(label for label in labels if label is not None), edges, schema)
+            shown = [str(label) for label in shown]
+        return cls(spec, tuple(shown), edges, schema)
 
     @classmethod
     def numeric(
-        cls, handle: PrivateQueryable, column: Column, bins: object, parameter: str, named: str = "bins"
+        cls,
+        handle: PrivateQueryable,
+        column: Column,
+        bins: object,
+        parameter: str,
+        named: str = "bins",
+        least: float = -math.inf,
     ) -> Axis:
-        """Reads a numeric column, or cuts of one; refuses any other as the named parameter."""
+        """Reads a numeric column, or cuts of one; refuses any other, or one with numbers below ``least``."""
         axis = cls.of(handle, column, bins, named)
-        if not len(axis.edges):
-            raise QueryError("must be a numeric column, or cuts of one", parameter=parameter)
+        if not len(axis.edges) or axis.middles.min() < least:
+            below = "cuts of one" if least < 0 else f"cuts of one, without values below {least:g}"
+            raise QueryError(f"must be a numeric column, or {below}", parameter=parameter)
         return axis
-
-    def positive(self, parameter: str) -> Axis:
-        """Returns the axis; refuses one with numbers below 0 as the named parameter."""
-        if self.middles.min() < 0:
-            raise QueryError("must be a numeric column without values below 0", parameter=parameter)
-        return self
 
     @property
     def name(self) -> str:
@@ -183,22 +184,22 @@ class Axis:
 
     def position(self, value: Value | None, parameter: str) -> int:
         """Returns the part of a value; of None the one of two parts that means yes."""
-        texts = [str(label).lower() for label in self.labels]
-        if value is None and len(texts) == 2:
-            value = {(True, False): self.labels[0], (False, True): self.labels[1]}.get(
-                (texts[0] in YES and texts[1] in NO, texts[1] in YES and texts[0] in NO)
-            )
-        written = [text_of_any(label) for label in self.labels]
-        for named, known in ((text_of_any(value), written), (str(value).lower(), texts)):
-            if value is not None and known.count(named) == 1:
-                return known.index(named)
+        written, texts = [text_of_any(label) for label in self.labels], [str(label).lower() for label in self.labels]
+        meant = [[text == text_of_any(value) for text in written], [text == str(value).lower() for text in texts]]
+        if value is None:
+            pairs = zip(texts, reversed(texts), strict=True) if len(texts) == 2 else ()
+            meant = [[text in YES and other in NO for text, other in pairs]]
+        for parts in meant:
+            if parts.count(True) == 1:
+                return parts.index(True)
         allowed = f"one of {', '.join(written)}, the parts of `{self.name}`"
         raise QueryError(f"is {value!r}", parameter=parameter, allowed=allowed)
 
     def two(self, first: Value | None, parameter: str) -> tuple[int, int]:
         """Returns the two parts of an axis, that of a value (or the one that means yes) first."""
         if len(self.labels) != 2:
-            raise QueryError(f"`{self.name}` has {len(self.labels)} parts; this needs two.", parameter=parameter)
+            parts = f"is of `{self.name}`, which has {many(len(self.labels), 'part')}"
+            raise QueryError(parts, parameter=parameter, allowed="of a column of two; `logistic` compares several")
         position = self.position(first, parameter)
         return position, 1 - position
 
@@ -217,13 +218,36 @@ def listed(groups: Sequence[str], statistic: str, numbers: np.ndarray) -> pd.Dat
 def _hidden(frame: pd.DataFrame) -> pd.DataFrame:
     """Returns a table without its noisy numbers."""
     shown = frame.copy()
-    shown[[*frame.columns.intersection([*NUMBERS])] or [*frame.select_dtypes("number")]] = np.nan
+    shown[[*NUMBERS] if {*NUMBERS} <= {*frame.columns} else [*frame.select_dtypes("number")]] = np.nan
     return shown
 
 
-def _whole_cells(schema: Schema, column: str, bins: object, named: str) -> Cuts:
-    """Cuts a numeric column into parts, at most as many as it has cells."""
-    return even_cuts(schema, column, min(whole_number(named, bins, 2, MAX_BINS), max(schema.numeric(column).cells, 2)))
+def derivatives(function: Statistic, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the numbers of a function, and their derivatives by each of its arguments, shape (numbers, arguments).
+
+    Args:
+        function: The function.
+        at: The arguments.
+    """
+    size, found = at.size, []
+    several = max(1, AT_ONCE // size)
+    for first in range(0, size, several):
+        tables = at.reshape(-1, 1) + 1j * STEP * np.eye(size, min(several, size - first), -first)
+        with np.errstate(all="ignore"):
+            found.append(function(tables.reshape(*at.shape, -1)).reshape(-1, tables.shape[1]))
+    moved = np.concatenate(found, axis=1)
+    return moved[:, 0].real, moved.imag / STEP
+
+
+def deviations(covariance: np.ndarray) -> np.ndarray:
+    """Returns standard deviations; rounding leaves some variances a little below 0."""
+    return np.sqrt(np.maximum(np.diag(covariance), 0))
+
+
+def chi_square(values: np.ndarray, covariance: np.ndarray, times: float = 1.0) -> dict[str, Any]:
+    """Returns the test that normal numbers are 0: statistic, times a factor, degrees of freedom and p-value."""
+    statistic = times * float(values @ np.linalg.pinv(covariance, hermitian=True) @ values)
+    return {"statistic": statistic, "df": len(values), "pvalue": chi2_tail(statistic, len(values))}
 
 
 @dataclass(frozen=True)
@@ -257,15 +281,8 @@ class Cells:
         return normal_quantile(self.level)
 
     def derived(self, statistic: Statistic) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the numbers of a statistic, and their derivatives by each count, shape (numbers, counts)."""
-        size, found = self.counts.size, []
-        several = max(1, AT_ONCE // size)
-        for first in range(0, size, several):
-            tables = self.counts.reshape(-1, 1) + 1j * STEP * np.eye(size, min(several, size - first), -first)
-            with np.errstate(all="ignore"):
-                found.append(statistic(tables.reshape(*self.counts.shape, -1)).reshape(-1, tables.shape[1]))
-        moved = np.concatenate(found, axis=1)
-        return moved[:, 0].real, moved.imag / STEP
+        """Returns the numbers of a statistic, and their derivatives by each count."""
+        return derivatives(statistic, self.counts)
 
     def drawn(self, jacobian: np.ndarray) -> np.ndarray:
         """Returns the covariance of statistics by the drawing of rows."""
@@ -283,13 +300,18 @@ class Cells:
         kept = jacobian * free + np.outer(jacobian @ free, ~free) / max(int(free.sum()), 1)
         return np.asarray(self.noise * kept @ kept.T)
 
+    def covariance(self, jacobian: np.ndarray) -> np.ndarray:
+        """Returns the covariance of statistics by rows and noise.
+
+        It has all of the noise: counts near 0 have a bias beside it that no derivative shows.
+        """
+        with np.errstate(all="ignore"):
+            return self.drawn(jacobian) + self.noise * jacobian @ jacobian.T
+
     def estimate(self, statistic: Statistic) -> tuple[np.ndarray, np.ndarray]:
         """Returns the numbers of a statistic and their standard deviations."""
         values, jacobian = self.derived(statistic)
-        with np.errstate(all="ignore"):
-            # All of the noise, for counts near 0 have a bias beside it that no derivative shows.
-            variances = np.diag(self.drawn(jacobian) + self.noise * jacobian @ jacobian.T)
-        return values, np.sqrt(np.maximum(variances, 0))
+        return values, deviations(self.covariance(jacobian))
 
     def interval(self, value: Any, deviation: Any) -> np.ndarray:
         """Returns numbers and the ends of their intervals, shape (3, numbers)."""
@@ -311,22 +333,27 @@ class Cells:
         noise = rng.geometric(quiet, rows.shape) - rng.geometric(quiet, rows.shape)
         return nearest_nonnegative(rows + noise, DRAWS).T.reshape(*null.shape, DRAWS)
 
-    def tested(self, score: Statistic, variance: np.ndarray, null: Callable[[], np.ndarray]) -> tuple[float, int]:
-        """Returns the statistic of a score that is 0 without an effect, and its degrees of freedom.
+    def tested(
+        self, score: Statistic, null: np.ndarray, sampled: np.ndarray | None = None, times: float = 1.0
+    ) -> dict[str, Any]:
+        """Returns the test of a score that is 0 without an effect.
 
         Where counts are not several times their noise, the law of the score is drawn: redrawn rows
         and noise give its mean and its covariance.
 
         Args:
             score: The score, a function of counts.
-            variance: Its covariance by the delta method.
-            null: A function that returns the counts expected without an effect.
+            null: The counts expected without an effect.
+            sampled: The covariance of the score by the drawing of rows; by default that of the null's rows.
+            times: The factor of the statistic.
         """
-        values = score(self.counts[..., None])[:, 0]
         if self.n / self.counts.size < SEVERAL * math.sqrt(self.noise) and self.n >= 1:
-            draws = score(self.redrawn(null()))
-            values, variance = values - draws.mean(axis=1), np.atleast_2d(np.cov(draws))
-        return float(values @ np.linalg.pinv(variance, hermitian=True) @ values), len(values)
+            draws = score(self.redrawn(null))
+            values = score(self.counts[..., None])[:, 0] - draws.mean(axis=1)
+            return chi_square(values, np.atleast_2d(np.cov(draws)), times)
+        values, jacobian = self.derived(score)
+        sampled = replace(self, counts=null).drawn(jacobian) if sampled is None else sampled
+        return chi_square(values, sampled + self.noise * jacobian @ jacobian.T, times)
 
     def faint(self, rows: float) -> bool:
         """Whether so many rows in a cell cannot be told from its noise."""
@@ -362,39 +389,31 @@ class CountDraft(Draft):
     computed: Callable[[np.ndarray, float], Result]
 
 
-@dataclass(frozen=True)
-class Question:
-    """The arguments that all statistics share.
+def drafted(
+    handle: PrivateQueryable,
+    title: str,
+    axes: Sequence[Axis],
+    finish: Callable[[Cells], Result],
+    epsilon: EpsilonLike,
+    level: float,
+    reuse: bool,
+) -> CountDraft:
+    """Drafts one table of counts over the axes, of which ``finish`` makes the result."""
+    names = [axis.name for axis in axes]
+    if len(set(names)) < len(names):
+        raise QueryError(f"a column is named twice: {', '.join(names)}.")
+    parts = handle.partition(*(axis.spec for axis in axes))
+    counts = CountQuestion(parts, Epsilon.of(epsilon), require_level(level), bool(reuse))
+    known = tuple(slice(len(axis.labels)) for axis in axes)  # the part of missing values is the last
 
-    Attributes:
-        handle: The handle.
-        epsilon: The cost.
-        level: The level of the intervals.
-        reuse: Whether a stored answer will do.
-    """
+    def computed(noisy: np.ndarray, scale: float) -> Result:
+        kept = np.asarray(noisy, dtype=np.float64)[known]
+        values = nearest_nonnegative(kept)
+        return finish(Cells(values, kept, count_variance(scale), counts.epsilon, counts.level, title))
 
-    handle: PrivateQueryable
-    epsilon: EpsilonLike
-    level: float
-    reuse: bool
+    def answer() -> Table:
+        cells = counts.ask()
+        return computed(cells.values, cells.scale)
 
-    def draft(self, title: str, axes: Sequence[Axis], finish: Callable[[Cells], Result]) -> CountDraft:
-        """Drafts one table of counts over the axes, of which ``finish`` makes the result."""
-        names = [axis.name for axis in axes]
-        if len(set(names)) < len(names):
-            raise QueryError(f"a column is named twice: {', '.join(names)}.")
-        parts = self.handle.partition(*(axis.spec for axis in axes))
-        counts = CountQuestion(parts, Epsilon.of(self.epsilon), require_level(self.level), bool(self.reuse))
-        known = tuple(slice(len(axis.labels)) for axis in axes)  # the part of missing values is the last
-
-        def computed(noisy: np.ndarray, scale: float) -> Result:
-            kept = np.asarray(noisy, dtype=np.float64)[known]
-            values = nearest_nonnegative(kept)
-            return finish(Cells(values, kept, count_variance(scale), counts.epsilon, counts.level, title))
-
-        def answer() -> Table:
-            cells = counts.ask()
-            return computed(cells.values, cells.scale)
-
-        lines = (counts.line(self.handle.schema, f"rows by {' and '.join(names)}"),)
-        return CountDraft(title, lines, answer, parts=parts, computed=computed)
+    lines = (counts.line(handle.schema, f"rows by {' and '.join(names)}"),)
+    return CountDraft(title, lines, answer, parts=parts, computed=computed)

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from miners.fitted.theme import axes_of, colour, titled
-from miners.statistics.cells import FAINT, SEED, Axis, Cells, Question, Result, StatisticFunction
+from miners.statistics.cells import FAINT, SEED, Axis, Cells, Result, StatisticFunction, drafted
 from miners.tables.columns import Column, Columns
 from miners.tables.table import NUMBERS, Draft
 from pinq.analyst.queryable import PrivateQueryable
@@ -28,7 +28,10 @@ from pinq.public.epsilon import EpsilonLike
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STARTS, ROUNDS = 10, 100  # of Lloyd's method, whose result depends on where it starts
+STARTS, ROUNDS = (
+    50,
+    100,
+)  # of Lloyd's method: of 10 starts, a crowd that has no gaps had its best centres in 9 tables of 10
 MAX_COLUMNS, MAX_BINS, MAX_CELLS = 4, 64, 1000  # each cell has noise, so more cells blur the centres
 
 
@@ -127,44 +130,38 @@ def _lloyd(
 
 def _clustered(axes: tuple[Axis, ...], clusters: int, cells: Cells) -> Result:
     """Finds the clusters; the largest is the first."""
-    mesh = np.meshgrid(*(axis.middles for axis in axes), indexing="ij")
-    places = np.stack([each.reshape(-1) for each in mesh], axis=1)
-    reach = np.array([_reach(axis) for axis in axes])
+    names, reach = [axis.name for axis in axes], np.array([_reach(axis) for axis in axes])
+    places = np.stack(np.meshgrid(*(axis.middles for axis in axes), indexing="ij"), axis=-1).reshape(-1, len(axes))
     weights, rng = cells.counts.reshape(-1), np.random.default_rng(SEED)
     if not weights.sum():
         weights = np.ones_like(weights)  # the noise has left nothing: no power is said below
-    spread, nearest = min(
-        (_lloyd(places / reach, weights, clusters, rng) for _ in range(STARTS)), key=lambda found: found[0]
-    )
+    starts = [_lloyd(places / reach, weights, clusters, rng) for _ in range(STARTS)]
+    spread, nearest = min(starts, key=lambda found: found[0])
     whole, _ = _lloyd(places / reach, weights, 1, rng)
-    counts = cells.noisy.reshape(-1)  # of which sums have no bias
-    made = [_cluster(cells, places[nearest == own], counts[nearest == own]) for own in range(clusters)]
-    made.sort(key=lambda cluster: -cluster[0][0])
-    sizes = np.array([size for size, _ in made])
-    centres = np.array([numbers for _, numbers in made])  # by cluster, column and end of the interval
-    names = [axis.name for axis in axes]
-    frame = pd.DataFrame(
-        [(number, name, *centres[number, at]) for at, name in enumerate(names) for number in range(clusters)],
-        columns=["cluster", "column", *NUMBERS],
-    ).sort_values("cluster", kind="stable", ignore_index=True)
+    members = [nearest == cluster for cluster in range(clusters)]
+    made = [_cluster(cells, places[own], cells.noisy.reshape(-1)[own]) for own in members]
+    sizes, centres = (np.array(part) for part in zip(*sorted(made, key=lambda own: -own[0][0]), strict=True))
+    keys = pd.MultiIndex.from_product([range(clusters), names], names=["cluster", "column"])
+    frame = pd.DataFrame(centres.reshape(-1, 3), columns=NUMBERS, index=keys).reset_index()
     more = {
         "centers": pd.DataFrame(centres[:, :, 0], columns=names),
         "sizes": pd.DataFrame(sizes, columns=NUMBERS),
     }
-    faint = not np.isfinite(centres).all()
-    share = 1 - spread / whole if whole else 1.0
+    faint, share = not np.isfinite(centres).all(), 1 - spread / whole if whole else 1.0
     explained = f"the centres explain {share:.0%} of the spread, each column divided by the distance of its bounds"
-    return cells.result(Clusters, frame, faint=faint, notes=[] if faint else [explained], more=more, axes=axes)
+    return cells.result(Clusters, frame, faint=faint, notes=[explained], more=more, axes=axes)
 
 
 def _cluster(cells: Cells, places: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the size of a cluster and its centre, each with its interval; not a number in noise."""
+    """Returns the size of a cluster and its centre, each with its interval; not a number in noise.
+
+    Both are of counts as they were answered, of which sums have no bias.
+    """
     size, noise = counts.sum(), cells.noise * len(counts)
     deviation = np.sqrt(max(size * (1 - size / max(cells.n, size, 1.0)), 0) + noise)
-    told = size > FAINT * np.sqrt(noise)
-    centre = counts @ places / size if told else np.full(places.shape[1], np.nan)
-    moved = (places - centre) / (size if told else np.nan)
-    spread = np.sqrt((np.maximum(counts, 0) + cells.noise) @ moved**2)
+    told = size if size > FAINT * np.sqrt(noise) else np.nan
+    centre = counts @ places / told
+    spread = np.sqrt((np.maximum(counts, 0) + cells.noise) @ ((places - centre) / told) ** 2)
     return cells.interval(size, deviation), cells.interval(centre, spread).T
 
 
@@ -215,4 +212,4 @@ def kmeans(
     cells = int(np.prod([len(axis.labels) for axis in axes]))
     finish = partial(_clustered, axes, whole_number("n_clusters", n_clusters, 1, min(50, cells)))
     title = f"{n_clusters} clusters of {', '.join(axis.name for axis in axes)}"
-    return Question(handle, epsilon, level, reuse).draft(title, axes, finish)
+    return drafted(handle, title, axes, finish, epsilon, level, reuse)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """``independence``: chi-square, G and trend test of two columns, and Cramer's V, from one cross table.
 
-Under independence, with shares p of the rows of the table and q of its columns, the counts beyond
-those expected are linear in the counts: R = (I - p1') T (I - 1q'). So their covariance is known
-with the noise: that of the rows, n (diag p - pp') x (diag q - qq'), and that of the noise, which
-goes through the same map. The statistic r' C^-1 r has the chi-square law as far as sums are normal,
-and without noise it is Pearson's. Scores of rows or columns instead of indicators give the tests
-for trend and the rank tests.
+The score of a test is the counts beyond those expected, by scores of rows and columns: indicators for
+chi-square, numbers in order for trend, ranks for the rank tests. Its derivative at a table with shares p of
+rows and q of columns is (I - p1') T (I - 1q'), so its covariance is known with the noise: that of the rows is
+n (diag p - pp') x (diag q - qq'). The statistic r' C^-1 r has the chi-square law as far as sums are normal,
+and without noise it is Pearson's.
 
 ``compare``: means of two or more groups by Welch's t or F, or their ranks, from one noisy histogram.
 
@@ -30,9 +29,9 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction, listed, require_parts
+from miners.statistics.cells import Axis, Cells, Result, StatisticFunction, drafted, listed, require_parts
 from miners.statistics.effects import Effects
-from miners.statistics.laws import Alternative, chi2_tail, f_tail, one_sided, student_quantile
+from miners.statistics.laws import ALTERNATIVES, Alternative, f_tail, one_sided, require_word, student_quantile
 from miners.tables.columns import Column
 from miners.tables.table import NUMBERS, Draft
 from pinq.analyst.queryable import PrivateQueryable
@@ -43,30 +42,27 @@ AssociationTest = Literal["pearson", "log-likelihood", "trend"]
 TESTS = {"pearson": "chi-square", "log-likelihood": "G", "trend": "trend"}
 
 
-def scored(cells: Cells, rows: np.ndarray | None = None, columns: np.ndarray | None = None) -> tuple[float, int]:
-    """Returns the test of counts beyond those expected under independence: chi-square, and its degrees of freedom.
+def scored(
+    cells: Cells, rows: np.ndarray | None = None, columns: np.ndarray | None = None, times: float = 1.0
+) -> dict[str, Any]:
+    """Returns the test of counts beyond those expected under independence.
 
     Args:
         cells: The table.
         rows: Scores of its rows, by default all contrasts of rows.
         columns: Scores of its columns, likewise.
+        times: The factor of the statistic.
     """
-    table, total = cells.counts, max(cells.n, 1.0)
-    sides = []
-    for axis, scores in enumerate((rows, columns)):
-        share = table.sum(axis=1 - axis) / total
-        contrasts = np.eye(len(share))[:-1] if scores is None else scores[None, :]
-        spread = contrasts @ (np.diag(share) - np.outer(share, share)) @ contrasts.T
-        centred = contrasts - (contrasts @ share)[:, None]  # A (I - p1')
-        sides.append((contrasts, spread, centred @ centred.T))
-    (left, *down), (right, *across) = sides
-    covariance = total * np.kron(down[0], across[0]) + cells.noise * np.kron(down[1], across[1])
+    left, right = (
+        np.eye(size)[:-1] if scores is None else scores[None, :]
+        for size, scores in zip(cells.counts.shape, (rows, columns), strict=True)
+    )
 
     def score(counts: np.ndarray) -> np.ndarray:
-        apart = counts - expected(counts)
-        return np.einsum("ar,rcd,bc->abd", left, apart, right).reshape(-1, counts.shape[-1])
+        apart = np.tensordot(left, counts - expected(counts), 1)
+        return np.einsum("bc,acd->abd", right, apart).reshape(-1, counts.shape[-1])
 
-    return cells.tested(score, covariance, lambda: expected(table))
+    return cells.tested(score, expected(cells.counts), times=times)
 
 
 def expected(table: np.ndarray) -> np.ndarray:
@@ -75,40 +71,35 @@ def expected(table: np.ndarray) -> np.ndarray:
     return np.asarray(rows * columns / np.maximum(table.sum(axis=(0, 1)), 1.0))
 
 
-def pearson(table: np.ndarray) -> float:
-    """Returns Pearson's statistic of a table; cells of which none are expected add nothing."""
-    beside = expected(table)
-    return float(np.divide((table - beside) ** 2, beside, out=np.zeros_like(beside), where=beside > 0).sum())
-
-
-def likelihood(table: np.ndarray) -> float:
-    """Returns the statistic G of a table."""
-    seen = table > 0
-    return float(2 * (table[seen] * np.log(table[seen] / expected(table)[seen])).sum())
+def divergences(table: np.ndarray) -> tuple[float, float]:
+    """Returns Pearson's statistic of a table and G; cells of which none are expected add nothing."""
+    beside, known = expected(table), table > 0
+    squares = np.divide((table - beside) ** 2, beside, out=np.zeros_like(beside), where=beside > 0)
+    return float(squares.sum()), float(2 * (table[known] * np.log(table[known] / beside[known])).sum())
 
 
 def associated(axes: tuple[Axis, Axis], test: AssociationTest, cells: Cells) -> Result:
     """Makes the measure of association of two columns, and the test."""
-    scores = [np.arange(size, dtype=np.float64) for size in cells.counts.shape]
-    plain = pearson(cells.counts)
-    statistic, df = scored(cells, *scores) if test == "trend" else scored(cells)
-    measured = _correlation(cells, scores) if test == "trend" else _cramer(cells, plain, statistic, df)
-    if test == "log-likelihood" and plain > 0:
-        statistic *= likelihood(cells.counts) / plain  # G is about Pearson's statistic near independence
+    names = [axis.name for axis in axes]
+    plain, likelihood = divergences(cells.counts)
+    if test == "trend":
+        scores = [np.arange(size, dtype=np.float64) for size in cells.counts.shape]
+        measure, tested, measured = (
+            "correlation of parts",
+            scored(cells, scores[0], scores[1]),
+            _correlation(cells, *scores),
+        )
+    else:  # G is about Pearson's statistic near independence, so it has its law times their quotient
+        tested = scored(cells)
+        measure, measured = "Cramer's V", _cramer(cells, plain, tested["statistic"], int(tested["df"]))
+        if test == "log-likelihood" and plain > 0:
+            tested = scored(cells, times=likelihood / plain)
     rows, columns = (pd.Index(axis.labels, name=axis.name, dtype=object) for axis in axes)
     tables = {"observed": cells.counts, "expected_freq": expected(cells.counts)}
     more = {name: pd.DataFrame(table, index=rows, columns=columns) for name, table in tables.items()}
-    measure = "correlation of parts" if test == "trend" else "Cramer's V"
-    named = " and ".join(axis.name for axis in axes)
-    frame = pd.DataFrame([[named, measure, *measured]], columns=["columns", "statistic", *NUMBERS])
-    tested: dict[str, Any] = {
-        "test": TESTS[test],
-        "statistic": statistic,
-        "df": df,
-        "pvalue": chi2_tail(statistic, df),
-    }
+    frame = pd.DataFrame([[" and ".join(names), measure, *measured]], columns=["columns", "statistic", *NUMBERS])
     faint = cells.faint(cells.n / cells.counts.size) or not np.isfinite(measured).all()
-    return cells.result(Result, frame, faint=faint, more=more, **tested)
+    return cells.result(Result, frame, faint=faint, more=more, test=TESTS[test], **tested)
 
 
 def _cramer(cells: Cells, plain: float, size: float, df: int) -> np.ndarray:
@@ -117,28 +108,27 @@ def _cramer(cells: Cells, plain: float, size: float, df: int) -> np.ndarray:
     A statistic with the mean df + k and the variance 2 df + 4 k, as a noncentral chi-square
     variable has, is solved for k at both ends.
     """
-    most = max(cells.n, 1.0) * (min(cells.counts.shape) - 1)
-    beside = np.maximum(expected(cells.counts), 1e-9)
-    shares = [1 - cells.counts.sum(axis=1 - axis) / max(cells.n, 1.0) for axis in (0, 1)]
-    added = cells.noise * float((np.outer(*shares) / beside).sum()) if cells.noise > 1e-9 else 0.0
-    z = cells.z
-    way = z * math.sqrt(4 * z**2 + max(4 * size - 2 * df, 0))
+    n, z, beside = max(cells.n, 1.0), cells.z, np.maximum(expected(cells.counts), 1e-9)
+    rows, columns = (1 - cells.counts.sum(axis=axis) / n for axis in (1, 0))
+    added = cells.noise * float((np.outer(rows, columns) / beside).sum()) if cells.noise > 1e-9 else 0.0
     shrunk = plain / size if size > 0 else 0.0
-    low, high = (max(0.0, size - df + 2 * z**2 + side * way) * shrunk for side in (-1, 1))
-    value, low, high = (min(1.0, math.sqrt(max(0.0, part) / most)) for part in (plain - added, low, high))
+    way = z * np.sqrt(4 * z**2 + max(4 * size - 2 * df, 0)) * np.array([-1, 1])
+    ends = np.maximum(size - df + 2 * z**2 + way, 0) * shrunk
+    value, low, high = np.sqrt(np.clip([plain - added, *ends], 0, None) / (n * (min(cells.counts.shape) - 1))).clip(
+        max=1
+    )
     return np.array([value, min(low, value), max(high, value)])
 
 
-def _correlation(cells: Cells, scores: list[np.ndarray]) -> np.ndarray:
+def _correlation(cells: Cells, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Returns the correlation of the numbers of parts, with its interval."""
 
     def statistic(counts: np.ndarray) -> np.ndarray:
-        first, second = counts.sum(axis=1), counts.sum(axis=0)
-        n = counts.sum(axis=(0, 1))
-        means = scores[0] @ first / n, scores[1] @ second / n
-        spreads = scores[0] ** 2 @ first / n - means[0] ** 2, scores[1] ** 2 @ second / n - means[1] ** 2
-        both = np.einsum("r,rcd,c->d", scores[0], counts, scores[1]) / n
-        return np.arctanh((both - means[0] * means[1]) / np.sqrt(spreads[0] * spreads[1]))
+        shares = counts / counts.sum(axis=(0, 1))
+        first, second = shares.sum(axis=1), shares.sum(axis=0)
+        apart = np.einsum("r,rcd,c->d", rows, shares - first[:, None] * second, columns)
+        spreads = [scores**2 @ side - (scores @ side) ** 2 for scores, side in ((rows, first), (columns, second))]
+        return np.arctanh(apart / np.sqrt(spreads[0] * spreads[1]))
 
     return np.tanh(cells.interval(*cells.estimate(statistic))[:, 0])
 
@@ -181,12 +171,11 @@ def independence(
         >>> independence(h, "sex", "income", epsilon=1).df
         1
     """
-    if test not in [*TESTS]:  # whatever it is, hashable or not
-        raise QueryError(f"is {test!r}", parameter="test", allowed=", ".join(map(repr, TESTS)))
+    require_word("test", test, TESTS)
     axes = (Axis.of(handle, a), Axis.of(handle, b))
     require_parts(*axes)
     title = f"{axes[0].name} and {axes[1].name}"
-    return Question(handle, epsilon, level, reuse).draft(title, axes, partial(associated, axes, test))
+    return drafted(handle, title, axes, partial(associated, axes, test), epsilon, level, reuse)
 
 
 GroupTest = Literal["welch", "rank"]
@@ -195,48 +184,41 @@ BINS = 20
 
 @dataclass(frozen=True)
 class Means:
-    """The means of groups.
+    """The means of groups, from a table of groups by parts.
 
     Attributes:
         rows: The number of rows of each group.
         mean: The mean of each group.
         sampled: The variance of each mean by the drawing of rows.
-        noise: The variance of each mean by the noise.
+        variance: The variance of each mean by rows and noise.
     """
 
     rows: np.ndarray
     mean: np.ndarray
     sampled: np.ndarray
-    noise: np.ndarray
+    variance: np.ndarray
 
     @classmethod
     def of(cls, cells: Cells, middles: np.ndarray) -> Means:
-        """Computes them from a table of groups by parts."""
+        """Computes them of the numbers in the middles of parts."""
         rows = np.maximum(cells.noisy.sum(axis=1), 2.0)
         mean = cells.noisy @ middles / rows
-        apart = (middles[None, :] - mean[:, None]) ** 2
-        spread = np.maximum((cells.noisy * apart).sum(axis=1), 0) / (rows - 1)
-        return cls(rows, mean, spread / rows, cells.noise * apart.sum(axis=1) / rows**2)
-
-    @property
-    def variance(self) -> np.ndarray:
-        """The variance of each mean."""
-        return self.sampled + self.noise
+        apart = (middles - mean[:, None]) ** 2
+        sampled = np.maximum((cells.noisy * apart).sum(axis=1), 0) / (rows - 1) / rows
+        return cls(rows, mean, sampled, np.maximum(sampled + cells.noise * apart.sum(axis=1) / rows**2, 1e-300))
 
     def welch(self) -> tuple[float, float, float]:
         """Returns Welch's F of equal means, and its degrees of freedom."""
-        weight = 1 / np.maximum(self.variance, 1e-300)
-        share, groups = weight / weight.sum(), len(weight)
-        between = float((weight * (self.mean - share @ self.mean) ** 2).sum()) / (groups - 1)
+        share, groups = 1 / self.variance / (1 / self.variance).sum(), len(self.mean)
+        between = float(((self.mean - share @ self.mean) ** 2 / self.variance).sum()) / (groups - 1)
         # The part of a variance that is estimated has n - 1 degrees of freedom, the known part endlessly many.
-        estimated = np.divide(self.sampled, self.variance, out=np.zeros(groups), where=self.variance > 0)
-        loose = float(((1 - share) ** 2 * estimated**2 / (self.rows - 1)).sum())
+        loose = float(((1 - share) ** 2 * (self.sampled / self.variance) ** 2 / (self.rows - 1)).sum())
         below = (groups**2 - 1) / (3 * loose) if loose > 1e-9 else 1e9
         return between / (1 + 2 * (groups - 2) / (groups**2 - 1) * loose), groups - 1, below
 
     def ends(self, level: float) -> np.ndarray:
         """Returns each mean and the ends of its interval, shape (3, groups)."""
-        share = np.clip(self.sampled / np.maximum(self.variance, 1e-300), 1e-4, 1)
+        share = np.clip(self.sampled / self.variance, 1e-4, 1)
         half = [student_quantile(level, df) for df in (self.rows - 1) / share**2] * np.sqrt(self.variance)
         return np.stack([self.mean, self.mean - half, self.mean + half])
 
@@ -245,23 +227,23 @@ def _compared(groups: Axis, column: Axis, test: GroupTest, alternative: Alternat
     """Makes the means of groups and the test."""
     means = Means.of(cells, column.middles)
     frame = listed([f"{groups.name}: {label}" for label in groups.labels], "mean", means.ends(cells.level))
-    (statistic, df, below), name = means.welch(), "Welch's F"
-    pvalue = f_tail(statistic, df, below)
+    statistic, above, below = means.welch()
+    tested: dict[str, Any] = {"test": "Welch's F", "statistic": statistic, "df": above}
+    tested["pvalue"] = f_tail(statistic, above, below)
     if len(frame) == 2:
         difference = float(means.mean[0] - means.mean[1])
         half = student_quantile(cells.level, below) * math.sqrt(float(means.variance.sum()))
-        apart = np.array([[difference], [difference - half], [difference + half]])
         pair = f"{groups.name}: {' - '.join(map(str, groups.labels))}"
-        frame = pd.concat([listed([pair], "difference of means", apart), frame], ignore_index=True)
-        name, statistic, df = "Welch's t", math.copysign(math.sqrt(statistic), difference), below
-        pvalue = one_sided(pvalue, difference, alternative)
+        apart = listed([pair], "difference of means", difference + half * np.array([[0], [-1], [1]]))
+        frame = pd.concat([apart, frame], ignore_index=True)
+        tested |= {"test": "Welch's t", "statistic": math.copysign(math.sqrt(statistic), difference), "df": below}
+        tested["pvalue"] = one_sided(tested["pvalue"], difference, alternative)
     if test == "rank":
-        margin = cells.counts.sum(axis=0)
-        statistic, degrees = scored(cells, None, np.cumsum(margin) - margin / 2)  # rows of one part are ties
-        name, statistic, df = "Kruskal-Wallis", statistic * (cells.n - 1) / max(cells.n, 1.0), degrees
-        pvalue = chi2_tail(statistic, degrees)
+        margin, times = cells.counts.sum(axis=0), (cells.n - 1) / max(cells.n, 1.0)
+        ranks = np.cumsum(margin) - margin / 2  # rows of one part share theirs
+        tested = {"test": "Kruskal-Wallis", **scored(cells, None, ranks, times)}
     faint = cells.faint(float(means.rows.min()) / math.sqrt(cells.counts.shape[1]))
-    return cells.result(Effects, frame, faint=faint, test=name, statistic=statistic, df=df, pvalue=pvalue)
+    return cells.result(Effects, frame, faint=faint, **tested)
 
 
 @StatisticFunction
@@ -311,15 +293,13 @@ def compare(
         >>> compare(h, "hours_per_week", "sex", epsilon=1)["statistic"].tolist()
         ['difference of means', 'mean', 'mean']
     """
-    if test not in ("welch", "rank"):
-        raise QueryError(f"is {test!r}", parameter="test", allowed="'welch', 'rank'")
+    require_word("test", test, ("welch", "rank"))
+    require_word("alternative", alternative, ALTERNATIVES)
     groups, compared = Axis.of(handle, by, 2), Axis.of(handle, column, bins)
     require_parts(groups, compared)
-    one_sided(1.0, 0.0, alternative)  # refuses another word before the charge
     if alternative != "two-sided" and (test != "welch" or len(groups.labels) != 2 or not len(compared.edges)):
         raise QueryError("is for the means of two groups", parameter="alternative", allowed="'two-sided'")
     axes = (groups, compared)
-    finish = (
-        partial(_compared, *axes, test, alternative) if len(compared.edges) else partial(associated, axes, "pearson")
-    )
-    return Question(handle, epsilon, level, reuse).draft(f"{compared.name} by {groups.name}", axes, finish)
+    numeric = partial(_compared, *axes, test, alternative)
+    finish = numeric if len(compared.edges) else partial(associated, axes, "pearson")
+    return drafted(handle, f"{compared.name} by {groups.name}", axes, finish, epsilon, level, reuse)

@@ -14,15 +14,16 @@ of the standard is in each: .2.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from miners.fitted.theme import BLUE, LINE, axes_of, titled
-from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction, listed
-from miners.statistics.laws import Alternative, normal_tail, one_sided
+from miners.statistics.cells import Axis, Cells, Result, Statistic, StatisticFunction, drafted, listed
+from miners.statistics.laws import ALTERNATIVES, Alternative, normal_tail, one_sided, require_word
 from miners.tables.columns import Column, Columns, specs_of
 from miners.tables.table import NUMBERS, Draft
 from pinq.analyst.queryable import PrivateQueryable
@@ -72,80 +73,141 @@ class Effects(Result):
         return ax
 
 
-def odds_measure(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """Returns the logarithm of the odds ratio; arguments have the shape (2 groups, strata, tables)."""
-    total = (events + others).sum(axis=0)
-    return np.log((events[0] * others[1] / total).sum(axis=0) / (events[1] * others[0] / total).sum(axis=0))
+def effects_of(
+    cells: Cells,
+    names: Sequence[str],
+    measure: str,
+    value: np.ndarray,
+    deviation: np.ndarray,
+    *,
+    rows: float,
+    **more: Any,
+) -> Result:
+    """Makes the result of one number of each group.
+
+    Args:
+        cells: The table.
+        names: The name of each group.
+        measure: The name of the number.
+        value: The numbers; of ratios their logarithms.
+        deviation: Their standard deviations.
+        rows: The fewest rows of a group in a cell, on average.
+        more: Further parts of the result.
+    """
+    ends = cells.interval(value, deviation)
+    with np.errstate(over="ignore"):  # endless, where nothing is known
+        shown = np.exp(ends) if "ratio" in measure else ends
+    faint = cells.faint(rows) or not np.isfinite(ends).all()
+    return cells.result(Effects, listed(names, measure, shown), faint=faint, **more)
 
 
-def rate_measure(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """Returns the logarithm of the ratio of rates."""
-    total = time.sum(axis=0)
-    return np.log((events[0] * time[1] / total).sum(axis=0) / (events[1] * time[0] / total).sum(axis=0))
+def pooled(events: np.ndarray, beside: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Returns the logarithm of a ratio over strata, weighed as Mantel and Haenszel do.
+
+    Args:
+        events: The events, shape (2 groups, strata, tables).
+        beside: The other rows for a ratio of odds, the times at risk for one of rates.
+        rows: All rows, or all times.
+    """
+    total = rows.sum(axis=0)
+    return np.log((events[0] * beside[1] / total).sum(axis=0) / (events[1] * beside[0] / total).sum(axis=0))
 
 
-def risk_measure(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:
+def risks(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:
     """Returns the difference of risks."""
     groups = events + others
-    total = groups.sum(axis=0)
-    weights = groups[0] * groups[1] / total
+    weights = groups[0] * groups[1] / groups.sum(axis=0)
     return (weights * (events[0] / groups[0] - events[1] / groups[1])).sum(axis=0) / weights.sum(axis=0)
 
 
 Measure = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""A function from events, other rows and times at risk, each of shape (groups, strata, tables), to numbers."""
 MEASURES: dict[str, Measure] = {
-    "odds ratio": odds_measure,
-    "ratio of rates": rate_measure,
-    "difference of risks": risk_measure,
+    "odds ratio": lambda events, others, time: pooled(events, others, events + others),
+    "ratio of rates": lambda events, others, time: pooled(events, time, time),
+    "difference of risks": risks,
 }
 
 
-def _rates(
-    handle: PrivateQueryable, event: Column, by: Column, strata: Columns, time: Column | None, bins: int
-) -> tuple[Axis, Axis, tuple[Axis, ...], tuple[Axis, ...], np.ndarray]:
-    """Reads the columns of rates: event, groups, time where there is one, strata; and the times at risk."""
-    times = () if time is None else (Axis.numeric(handle, time, bins, "time").positive("time"),)
-    layers = tuple(Axis.of(handle, spec) for spec in specs_of(handle.schema, strata))
-    return Axis.of(handle, event, 2), Axis.of(handle, by), times, layers, times[0].middles if times else np.ones(1)
+@dataclass(frozen=True)
+class Rates:
+    """Events, other rows and times at risk of groups in strata.
 
+    Attributes:
+        event: The column of the event, of two parts.
+        observed: The part of it that counts.
+        groups: The column of the groups.
+        times: The column of the time at risk; none where rates are per row.
+        strata: The columns that make strata.
+    """
 
-def _totals(table: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows of each kind, and the times at risk, of counts by kind, group, time and stratum."""
-    return table.sum(axis=2), np.tensordot(table.sum(axis=0), at, axes=([1], [0]))
+    event: Axis
+    observed: int
+    groups: Axis
+    times: tuple[Axis, ...]
+    strata: tuple[Axis, ...]
+
+    @classmethod
+    def of(
+        cls,
+        handle: PrivateQueryable,
+        event: Column,
+        observed: Value | None,
+        by: Column,
+        strata: Columns,
+        time: Column | None = None,
+        bins: int = 10,
+    ) -> Rates:
+        """Reads the columns."""
+        times = () if time is None else (Axis.numeric(handle, time, bins, "time", least=0),)
+        layers = tuple(Axis.of(handle, spec) for spec in specs_of(handle.schema, strata))
+        kinds = Axis.of(handle, event, 2)
+        return cls(kinds, kinds.two(observed, "observed")[0], Axis.of(handle, by), times, layers)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """All columns, as the table of counts has them."""
+        return (self.event, self.groups, *self.times, *self.strata)
+
+    @property
+    def at(self) -> np.ndarray:
+        """The time at risk of each part of the time; a single 1 where rates are per row."""
+        return self.times[0].middles if self.times else np.ones(1)
+
+    def measured(self, measure: Measure, order: Sequence[int] = ()) -> Statistic:
+        """Returns a measure as a function of counts, of all groups or of some in order."""
+
+        def statistic(counts: np.ndarray) -> np.ndarray:
+            table = counts.reshape(2, len(self.groups.labels), len(self.at), -1, counts.shape[-1])
+            table = table[:, list(order or range(table.shape[1]))]
+            kinds, time = table.sum(axis=2), np.tensordot(table.sum(axis=0), self.at, axes=([1], [0]))
+            return measure(kinds[self.observed], kinds[1 - self.observed], time)
+
+        return statistic
 
 
 def _contrast(
     name: str,
-    question: Question,
-    event: tuple[Column, Value | None],
-    exposure: tuple[Column, Value | None],
-    strata: Columns,
+    rates: Rates,
+    exposed: Value | None,
     alternative: Alternative,
-    time: Column | None = None,
-    bins: int = 10,
+    handle: PrivateQueryable,
+    *asked: Any,
 ) -> Draft:
     """Drafts one of the measures of two groups of rows with and without an event."""
-    one_sided(1.0, 0.0, alternative)  # refuses another word before the charge
-    kind, group, times, layers, at = _rates(question.handle, event[0], exposure[0], strata, time, bins)
-    kinds, groups = kind.two(event[1], "observed"), group.two(exposure[1], "exposed")
-    versus = f"{group.name}: {group.labels[groups[0]]} against {group.labels[groups[1]]}"
-
-    def statistic(counts: np.ndarray) -> np.ndarray:
-        table = counts[list(kinds)][:, list(groups)].reshape(2, 2, len(at), -1, counts.shape[-1])
-        (events, others), time = _totals(table, at)
-        return MEASURES[name](events, others, time)
+    require_word("alternative", alternative, ALTERNATIVES)
+    order = rates.groups.two(exposed, "exposed")
+    versus = f"{rates.groups.name}: {' against '.join(str(rates.groups.labels[group]) for group in order)}"
 
     def finish(cells: Cells) -> Result:
-        value, deviation = cells.estimate(statistic)
-        ends = cells.interval(value, deviation)
+        value, deviation = cells.estimate(rates.measured(MEASURES[name], order))
         z = float(value[0] / deviation[0]) if deviation[0] > 0 else math.nan
-        frame = listed([versus], name, np.exp(ends) if "ratio" in name else ends)
-        fewest = cells.counts.sum(axis=tuple(range(2, cells.counts.ndim))).min()
-        faint = cells.faint(fewest / math.sqrt(cells.counts.size / 4)) or not np.isfinite(ends).all()
-        pvalue = one_sided(2 * normal_tail(abs(z)), z, alternative)
-        return cells.result(Effects, frame, faint=faint, test="Wald", statistic=z, pvalue=pvalue)
+        test = {"test": "Wald", "statistic": z, "pvalue": one_sided(2 * normal_tail(abs(z)), z, alternative)}
+        fewest = cells.counts.sum(axis=tuple(range(2, cells.counts.ndim))).min() / math.sqrt(cells.counts.size / 4)
+        return effects_of(cells, [versus], name, value, deviation, rows=fewest, **test)
 
-    return question.draft(f"{name} of {kind.name}: {kind.labels[kinds[0]]}", (kind, group, *times, *layers), finish)
+    title = f"{name} of {rates.event.name}: {rates.event.labels[rates.observed]}"
+    return drafted(handle, title, rates.axes, finish, *asked)
 
 
 @StatisticFunction
@@ -191,8 +253,8 @@ def odds_ratio(
         >>> odds_ratio(h, "income", "sex", observed=">50K", exposed="Male", epsilon=1)["groups"][0]
         'sex: Male against Female'
     """
-    question = Question(handle, epsilon, level, reuse)
-    return _contrast("odds ratio", question, (event, observed), (exposure, exposed), strata, alternative)
+    rates = Rates.of(handle, event, observed, exposure, strata)
+    return _contrast("odds ratio", rates, exposed, alternative, handle, epsilon, level, reuse)
 
 
 @StatisticFunction
@@ -218,8 +280,8 @@ def risk_difference(
         >>> len(risk_difference(h, "income", "sex", observed=">50K", exposed="Male", epsilon=1))
         1
     """
-    question = Question(handle, epsilon, level, reuse)
-    return _contrast("difference of risks", question, (event, observed), (exposure, exposed), strata, alternative)
+    rates = Rates.of(handle, event, observed, exposure, strata)
+    return _contrast("difference of risks", rates, exposed, alternative, handle, epsilon, level, reuse)
 
 
 @StatisticFunction
@@ -263,68 +325,40 @@ def rate_ratio(
         >>> len(rate_ratio(h, "income", "sex", observed=">50K", exposed="Male", epsilon=1))
         1
     """
-    question = Question(handle, epsilon, level, reuse)
-    return _contrast(
-        "ratio of rates", question, (event, observed), (exposure, exposed), strata, alternative, time, bins
-    )
+    rates = Rates.of(handle, event, observed, exposure, strata, time, bins)
+    return _contrast("ratio of rates", rates, exposed, alternative, handle, epsilon, level, reuse)
 
 
 Method = Literal["direct", "indirect"]
-DIRECT, INDIRECT = "standardised rate", "ratio to expected events"
+NAMES = {"direct": "standardised rate", "indirect": "ratio to expected events"}
 
 
-@dataclass(frozen=True)
-class Standard:
-    """The rates of groups under one distribution of strata.
+def _standardised(rates: Rates, method: Method, weights: np.ndarray | None, per: float, cells: Cells) -> Result:
+    """Makes the standardised rates, or the ratios, with intervals."""
 
-    Attributes:
-        event: The part of the event's axis that counts.
-        groups: The axis of the groups.
-        at: The time at risk of each part of the time's axis; a single 1 where rates are per row.
-        weights: The public weights of the strata; None for those of all rows.
-        per: The number of rows, or units of time, that a rate is of.
-    """
+    def crude(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:
+        return np.asarray(per * events.sum(axis=1) / time.sum(axis=1))
 
-    event: int
-    groups: Axis
-    at: np.ndarray
-    weights: np.ndarray | None
-    per: float
+    def direct(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:
+        standard = time.sum(axis=0) if weights is None else weights[:, None]
+        return np.asarray(per * (events / time * (standard / standard.sum(axis=0))).sum(axis=1))
 
-    def counted(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns events and times at risk, both of shape (groups, strata, tables)."""
-        table = counts.reshape(len(counts), len(self.groups.labels), len(self.at), -1, counts.shape[-1])
-        kinds, time = _totals(table, self.at)
-        return kinds[self.event], time
-
-    def crude(self, counts: np.ndarray) -> np.ndarray:
-        """Returns the rate of each group as it is."""
-        events, time = self.counted(counts)
-        return np.asarray(self.per * events.sum(axis=1) / time.sum(axis=1))
-
-    def direct(self, counts: np.ndarray) -> np.ndarray:
-        """Returns the rate of each group under the standard's strata."""
-        events, time = self.counted(counts)
-        weights = time.sum(axis=0) if self.weights is None else self.weights[:, None]
-        return np.asarray(self.per * (events / time * (weights / weights.sum(axis=0))).sum(axis=1))
-
-    def indirect(self, counts: np.ndarray) -> np.ndarray:
+    def indirect(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:
         """Returns the logarithm of the events of each group over those expected by the rates of all rows."""
-        events, time = self.counted(counts)
         expected = (time * (events.sum(axis=0) / time.sum(axis=0))).sum(axis=1)
         return np.asarray(np.log(events.sum(axis=1) / expected))
 
-    def result(self, cells: Cells, method: Method) -> Result:
-        """Makes the standardised rates, or the ratios, with intervals."""
-        value = cells.interval(*cells.estimate(self.direct if method == "direct" else self.indirect))
-        with np.errstate(over="ignore"):  # endless, where nothing is known
-            value = np.maximum(value, 0) if method == "direct" else np.exp(value)
-        crude = np.maximum(cells.interval(*cells.estimate(self.crude)), 0)
-        names = [f"{self.groups.name}: {label}" for label in self.groups.labels]
-        smallest = cells.counts.sum(axis=0).reshape(len(self.groups.labels), len(self.at), -1).sum(axis=1).min()
-        faint = cells.faint(smallest / np.sqrt(2 * len(self.at))) or not np.isfinite(value).all()
-        frame = listed(names, DIRECT if method == "direct" else INDIRECT, value)
-        return cells.result(Effects, frame, faint=faint, more={"crude": listed(names, "crude rate", crude)})
+    names = [f"{rates.groups.name}: {label}" for label in rates.groups.labels]
+    plain = cells.interval(*cells.estimate(rates.measured(crude)))
+    value, deviation = cells.estimate(rates.measured(direct if method == "direct" else indirect))
+    strata = math.prod(len(axis.labels) for axis in rates.strata)
+    rows = cells.counts.reshape(2, len(names), -1, strata).sum(axis=(0, 2)).min() / math.sqrt(2 * len(rates.at))
+    made = effects_of(
+        cells, names, NAMES[method], value, deviation, rows=rows, more={"crude": listed(names, "crude rate", plain)}
+    )
+    for table in (made.frame, made.more["crude"]):
+        table[[*NUMBERS]] = table[[*NUMBERS]].clip(lower=0)
+    return made
 
 
 def _weights(standard: Mapping[Value, float] | None, strata: tuple[Axis, ...]) -> np.ndarray | None:
@@ -391,15 +425,14 @@ def standardised(
         >>> standardised(h, "income", "sex", ages, observed=">50K", epsilon=1)["groups"].tolist()
         ['sex: Female', 'sex: Male']
     """
-    axis, groups, times, layers, at = _rates(handle, event, by, strata, time, bins)
-    if not layers or method not in ("direct", "indirect"):
-        wrong, allowed = ("strata", "one column or more") if not layers else ("method", "'direct' or 'indirect'")
-        raise QueryError("is wrong", parameter=wrong, allowed=allowed)
+    require_word("method", method, NAMES)
+    rates = Rates.of(handle, event, observed, by, strata, time, bins)
+    if not rates.strata:
+        raise QueryError("is wrong", parameter="strata", allowed="one column or more")
     if standard is not None and method == "indirect":
         raise QueryError("is for the direct method alone", parameter="standard", allowed="None")
     if not is_number(per, 1e-12, 1e12):
         raise QueryError(f"is {per!r}", parameter="per", allowed="a number above 0")
-    made = Standard(axis.two(observed, "observed")[0], groups, at, _weights(standard, layers), float(per))
-    title = f"{DIRECT if method == 'direct' else INDIRECT} of {axis.name} by {groups.name}"
-    question = Question(handle, epsilon, level, reuse)
-    return question.draft(title, (axis, groups, *times, *layers), lambda cells: made.result(cells, method))
+    finish = partial(_standardised, rates, method, _weights(standard, rates.strata), float(per))
+    title = f"{NAMES[method]} of {rates.event.name} by {rates.groups.name}"
+    return drafted(handle, title, rates.axes, finish, epsilon, level, reuse)

@@ -8,6 +8,7 @@ with scipy to ten digits. Held by: tests/unit/statistics/test_laws.py.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from statistics import NormalDist
 from typing import Literal, get_args
 
@@ -28,13 +29,17 @@ def normal_tail(z: float) -> float:
     return math.erfc(z / math.sqrt(2)) / 2
 
 
+def require_word(parameter: str, value: object, words: Iterable[str]) -> None:
+    """Raises ``QueryError`` unless a parameter is one of some words; of a value that cannot be hashed, too."""
+    if value not in [*words]:
+        raise QueryError(f"is {value!r}", parameter=parameter, allowed=" or ".join(map(repr, words)))
+
+
 def one_sided(pvalue: float, statistic: float, alternative: Alternative) -> float:
     """Returns the p-value of an alternative from the two-sided one of a symmetric law.
 
     Example: z = 2 has the two-sided p-value .046; "greater" has .023 and "less" .977.
     """
-    if alternative not in ALTERNATIVES:
-        raise QueryError(f"is {alternative!r}", parameter="alternative", allowed=", ".join(map(repr, ALTERNATIVES)))
     if alternative == "two-sided":
         return pvalue
     return pvalue / 2 if (statistic > 0) == (alternative == "greater") else 1 - pvalue / 2

@@ -9,17 +9,17 @@ long interval (the actuarial estimate), none in an interval of one cell (Kaplan 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from miners.fitted.theme import INK, axes_of, colour, titled
-from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction
-from miners.statistics.laws import chi2_tail
+from miners.statistics.cells import Axis, Cells, Result, Statistic, StatisticFunction, drafted
 from miners.tables.columns import Column
 from miners.tables.table import NUMBERS, Draft
 from pinq.analyst.queryable import PrivateQueryable
@@ -81,27 +81,14 @@ class Curves(Result):
 
     def _write_at_risk(self, ax: Axes, time: str, curves: int) -> None:
         """Writes the numbers at risk below the axis, a line for each curve."""
-        at_risk = self.more["at_risk"]
-        ends = sorted(set(at_risk[time]))
-        shown = ends[:: max(1, -(-len(ends) // 9))]  # nine numbers of four digits have room
-        ax.set_xticks(shown, [f"{end:g}" for end in shown], fontsize=8)
-        transform = ax.get_xaxis_transform()
-        ax.text(0, -0.2, "at risk (noisy)", transform=ax.transAxes, fontsize=8, color=INK, va="top")
-        for number in range(curves):
-            rows = at_risk.iloc[number * len(ends) : (number + 1) * len(ends)]
-            for end, value in zip(rows[time], rows["value"], strict=True):
-                if end in shown and value == value:
-                    height = -0.25 - 0.05 * number
-                    ax.text(
-                        end,
-                        height,
-                        f"{value:.0f}",
-                        transform=transform,
-                        fontsize=8,
-                        ha="center",
-                        va="top",
-                        color=colour(number),
-                    )
+        at, write = self.more["at_risk"][time].unique(), partial(ax.text, fontsize=8, va="top")
+        shown = np.arange(0, len(at), max(1, -(-len(at) // 9)))  # nine numbers of four digits have room
+        ax.set_xticks(at[shown], [f"{end:g}" for end in at[shown]], fontsize=8)
+        write(0, -0.2, "at risk (noisy)", transform=ax.transAxes, color=INK)
+        for curve, numbers in enumerate(self.more["at_risk"]["value"].to_numpy().reshape(curves, -1)):
+            ink: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "ha": "center", "color": colour(curve)}
+            for interval in shown[~np.isnan(numbers[shown])]:
+                write(at[interval], -0.25 - 0.05 * curve, f"{numbers[interval]:.0f}", **ink)
 
 
 @dataclass(frozen=True)
@@ -124,8 +111,17 @@ class LifeTable:
     @cached_property
     def ends(self) -> np.ndarray:
         """The last time of each interval, before them the time at which all are at risk."""
-        last = [self.time.number(int(edge) - 1) for edge in self.edges[1:]]
-        return np.array([float(self.time.lower), *last])
+        return np.array([float(self.time.lower), *(self.time.number(edge - 1) for edge in self.edges[1:].tolist())])
+
+    def left(self, ends: np.ndarray) -> np.ndarray:
+        """Returns the rows that end in each interval or later."""
+        return np.cumsum(ends.sum(axis=1)[::-1], axis=0)[::-1]
+
+    def time_at_risk(self, ends: np.ndarray) -> np.ndarray:
+        """Returns the grid cells of each interval in which rows are at risk, in all."""
+        ended, widths = ends.sum(axis=1), self.widths.reshape(-1, *(1,) * (ends.ndim - 2))
+        # Of 10 rows that end in an interval of 4 cells, each is at risk in 2.5 of them.
+        return (self.left(ends) - ended) * widths + ended * (widths + 1) / 2
 
     def hazards(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns events of each kind over the rows at risk, and the rows at risk.
@@ -133,9 +129,8 @@ class LifeTable:
         Args:
             ends: Rows of shape (intervals, kinds, ...); the last kind is censored.
         """
-        left = np.cumsum(ends.sum(axis=1)[::-1], axis=0)[::-1]
         gone = (1 - 1 / self.widths) / 2
-        risk = left - ends[:, -1] * gone.reshape(-1, *(1,) * (left.ndim - 1))
+        risk = self.left(ends) - ends[:, -1] * gone.reshape(-1, *(1,) * (ends.ndim - 2))
         return ends[:, :-1] / np.where(risk.real > 0, risk, 1)[:, None], risk
 
     def survival(self, ends: np.ndarray) -> np.ndarray:
@@ -187,16 +182,14 @@ class LifeTable:
         """Returns the rows that there would be if all groups had one hazard, each its own censoring."""
         _, risk = self.hazards(ends)
         hazard = ends[:, 0].sum(axis=1) / np.maximum(risk.sum(axis=1), 1e-9)
-        left = np.cumsum(ends.sum(axis=1)[::-1], axis=0)[::-1]
         censored = np.divide(ends[:, 1], risk, out=np.zeros_like(risk), where=risk > 0)
-        rows, stay = np.zeros_like(ends), left[0]
-        for interval, each in enumerate(censored):
-            # Of 100 with 10 to be censored, 95 are at risk on average: a hazard of .2 leaves 71.
-            at_risk = stay / (1 + each * (1 - 1 / self.widths[interval]) / 2)
-            rows[interval, 0], rows[interval, 1] = at_risk * hazard[interval], at_risk * each
-            rows[interval] *= stay / np.maximum(rows[interval].sum(axis=0), stay + 1e-9)
-            stay = np.maximum(stay - rows[interval].sum(axis=0), 0)
-        rows[-1, 1] += stay
+        # Of 100 with 10 to be censored, 95 are at risk on average: a hazard of .2 leaves 71.
+        at_risk = 1 / (1 + censored * ((1 - 1 / self.widths) / 2)[:, None])
+        shares = at_risk[:, None] * np.stack([np.broadcast_to(hazard[:, None], risk.shape), censored], axis=1)
+        shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1)
+        stay = self.left(ends)[0] * np.cumprod(np.concatenate([np.ones_like(risk[:1]), 1 - shares.sum(axis=1)]), axis=0)
+        rows = shares * stay[:-1, None]
+        rows[-1, 1] += stay[-1]
         return rows
 
     def log_rank_variance(self, ends: np.ndarray) -> np.ndarray:
@@ -237,67 +230,71 @@ class Study:
     axes: tuple[Axis, ...]
     kinds: tuple[tuple[int, ...], ...]
 
+    def of(self, statistic: Statistic) -> Statistic:
+        """Returns a statistic of the rows by interval and kind of end as one of counts, which have the noise."""
+        return lambda counts: statistic(self.ends(counts))
+
     def ends(self, counts: np.ndarray) -> np.ndarray:
-        """Returns the rows of each interval, kind and group."""
-        counts = counts.reshape(*counts.shape[:2], -1)
+        """Returns the rows of each interval and kind."""
         return np.stack([counts[:, list(kind)].sum(axis=1) for kind in self.kinds], axis=1)
 
     def result(self, cells: Cells) -> Result:
         """Makes curves and test."""
-        groups = self.axes[2].labels if len(self.axes) > 2 else (None,)
-        ends = self.ends(cells.counts)
-        made = [self._curve(replace(cells, counts=ends[..., group])) for group in range(len(groups))]
-        frames = {
-            name: pd.concat(
-                [self._named(own[name], label) for own, label in zip(made, groups, strict=True)], ignore_index=True
-            )
-            for name in made[0]
+        shape = (*cells.counts.shape[:2], -1)  # one group where there are none
+        cells = replace(cells, counts=cells.counts.reshape(shape), noisy=cells.noisy.reshape(shape))
+        labels = self.axes[2].labels if len(self.axes) > 2 else (None,)
+        made = {
+            label: self._curve(replace(cells, counts=cells.counts[..., at], noisy=cells.noisy[..., at]))
+            for at, label in enumerate(labels)
         }
-        faint = cells.faint(ends.sum(axis=(0, 1)).min() / len(self.life.widths))
-        tested = len(groups) > 1 and len(self.kinds) == 2 and not faint
-        test = self._test(replace(cells, counts=ends)) if tested else {}
-        return cells.result(Curves, frames.pop("curve"), faint=faint, more=frames, **test)
+        tables = {
+            name: self._joined({label: own[name] for label, own in made.items()}) for name in next(iter(made.values()))
+        }
+        faint = cells.faint(cells.counts.sum(axis=(0, 1)).min() / len(self.life.widths))
+        test = self._test(cells) if len(labels) > 1 and len(self.kinds) == 2 and not faint else {}
+        return cells.result(Curves, tables.pop("curve"), faint=faint, more=tables, **test)
 
-    def _named(self, frame: pd.DataFrame, label: object) -> pd.DataFrame:
+    def _test(self, cells: Cells) -> dict[str, Any]:
+        """Tests whether all groups have one curve, by log-rank."""
+        life, ends = self.life, self.ends(cells.counts)
+        null, of_part = np.zeros_like(cells.counts), cells.counts.sum(axis=(0, 2))
+        for rows, kind in zip(life.alike(ends).transpose(1, 0, 2), self.kinds, strict=True):
+            share = of_part[[*kind]] / max(of_part[[*kind]].sum(), 1e-9)
+            null[:, [*kind]] = rows[:, None] * share[:, None]
+        return {"test": "log-rank", **cells.tested(self.of(life.log_rank), null, life.log_rank_variance(ends))}
+
+    def _joined(self, frames: dict[Any, pd.DataFrame]) -> pd.DataFrame:
+        """Puts the tables of groups below each other, with the group's label first."""
+        joined = pd.concat(frames.values(), ignore_index=True)
         if len(self.axes) > 2:
-            frame.insert(0, self.axes[2].name, pd.Series([label] * len(frame), dtype=object))
-        return frame
+            labels = [label for label, frame in frames.items() for _ in range(len(frame))]
+            joined.insert(0, self.axes[2].name, pd.Series(labels, dtype=object))
+        return joined
 
     def _curve(self, cells: Cells) -> dict[str, pd.DataFrame]:
         """Makes the tables of one group."""
-        life, time = self.life, self.axes[0].name
-        if len(self.kinds) > 2:
-            value, deviation = cells.estimate(life.incidence)
-            high, low = (1 - end for end in band(cells, 1 - value, deviation))
-        else:
-            value, deviation = cells.estimate(life.survival)
-            low, high = band(cells, value, deviation)
-        left = np.cumsum(cells.counts.sum(axis=1)[::-1])[::-1]
-        noise = cells.z * np.sqrt(cells.noise * cells.counts.shape[1] * np.arange(len(left), 0, -1))
+        life, time, several = self.life, self.axes[0].name, len(self.kinds) > 2
+        value, deviation = cells.estimate(self.of(life.incidence if several else life.survival))
+        # The band of an incidence is that of the share without the event, turned.
+        low, high = band(cells, 1 - value if several else value, deviation)
+        left, events = life.left(cells.counts), np.cumsum(self.ends(cells.noisy)[:, 0])
+        noise = cells.z * np.sqrt(cells.noise * np.arange(1, len(value)))  # of sums of so many counts
+        high[1:][events < noise * math.sqrt(len(self.kinds[0]))] = 1  # as far as can be told there were no events
+        low, high = (1 - high, 1 - low) if several else (low, high)
+        noise = noise[::-1] * math.sqrt(cells.counts.shape[1])
         told = np.concatenate([[True], left > noise])  # where rows at risk can be told from noise
-        value, low, high = (np.where(told, numbers, np.nan) for numbers in (value, low, high))
-        starts = np.array([float(life.time.edge(int(edge))) for edge in life.edges[:-1]])
+        curve = np.where(told, [value, low, high], np.nan)
+        starts = [float(life.time.edge(edge)) for edge in life.edges[:-1].tolist()]
+        at_risk = [left, np.maximum(left - noise, 0), left + noise]
         tables = {
-            "curve": pd.DataFrame({time: life.ends, "value": value, "low": low, "high": high}),
-            "at_risk": pd.DataFrame(
-                {time: starts, "value": left, "low": np.maximum(left - noise, 0), "high": left + noise}
-            ),
+            "curve": pd.DataFrame({time: life.ends} | dict(zip(NUMBERS, curve, strict=True))),
+            "at_risk": pd.DataFrame({time: starts} | dict(zip(NUMBERS, at_risk, strict=True))),
         }
-        if len(self.kinds) == 2:
-            median = [life.crossing(curve) for curve in (value, low, high)]
-            mean = cells.interval(*cells.estimate(life.restricted_mean))
-            tables |= {
-                name: pd.DataFrame([ends], columns=NUMBERS)
-                for name, ends in (("median", median), ("restricted_mean", mean[:, 0]))
-            }
+        if not several:
+            mean = cells.interval(*cells.estimate(self.of(life.restricted_mean)))[:, 0]
+            tables["median"] = pd.DataFrame([[life.crossing(each) for each in curve]], columns=NUMBERS)
+            tables["restricted_mean"] = pd.DataFrame([mean], columns=NUMBERS)
         return tables
-
-    def _test(self, cells: Cells) -> dict[str, Any]:
-        """Tests whether all groups have one curve: log-rank, whose variance has the noise's."""
-        life, (_, jacobian) = self.life, cells.derived(self.life.log_rank)
-        variance = life.log_rank_variance(cells.counts) + cells.noise * jacobian @ jacobian.T
-        statistic, df = cells.tested(life.log_rank, variance, lambda: life.alike(cells.counts))
-        return {"test": "log-rank", "statistic": statistic, "df": df, "pvalue": chi2_tail(statistic, df)}
 
 
 @StatisticFunction
@@ -362,4 +359,4 @@ def survival(
     study = Study(life, (times, kinds, *groups), ((first,), *([others] if others else []), censored))
     curve = "incidence" if others else "survival"
     title = f"{curve} by {times.name}" + (f" and {groups[0].name}" if groups else "")
-    return Question(handle, epsilon, level, reuse).draft(title, study.axes, study.result)
+    return drafted(handle, title, study.axes, study.result, epsilon, level, reuse)

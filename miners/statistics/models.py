@@ -17,18 +17,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
-from miners.statistics.cells import Axis, Cells, Question, Result, StatisticFunction, listed, require_parts
-from miners.statistics.effects import Effects
-from miners.statistics.laws import chi2_tail, normal_tail
+from miners.statistics.cells import (
+    Axis,
+    Cells,
+    Result,
+    StatisticFunction,
+    chi_square,
+    derivatives,
+    deviations,
+    drafted,
+    require_parts,
+)
+from miners.statistics.effects import effects_of
+from miners.statistics.laws import normal_tail
 from miners.statistics.life_tables import INTERVALS, LifeTable
 from miners.tables.columns import Column, Columns
-from miners.tables.table import Draft
+from miners.tables.table import NUMBERS, Draft
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing
@@ -40,30 +50,29 @@ MOST = 12.0  # the largest effect or linear predictor: odds of 160,000 say that 
 PARTS = 4  # of a numeric column that explains
 MAX_CELLS = 1000  # combinations of columns; noise hides effects long before
 
-Law = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+Law = Callable[[np.ndarray], np.ndarray]
+"""A function from linear predictors to means."""
 Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
-Matrix = Callable[[np.ndarray], np.ndarray]
+"""A function from tables of counts and effects to equations that are 0; the last axis of all counts the tables."""
 
 
-def _solved(
-    cells: Cells, effects: np.ndarray, counts: np.ndarray, score: Score, information: Matrix
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the effects of which the score is 0, by Newton's method, and their derivatives by each count.
+def _solved(cells: Cells, score: Score, effects: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the effects of which a score is 0, by Newton's method, and their derivatives by each count.
 
     Args:
-        cells: The table.
+        cells: The table. Of its counts, which are not below 0, the information about the effects is.
+        score: The score.
         effects: The effects to begin with.
         counts: The counts of which the score is.
-        score: The score of tables of counts and effects.
-        information: The information of the rows about the effects.
     """
     for _ in range(STEPS):
-        back = np.linalg.pinv(information(effects), hermitian=True)
-        change = np.clip(back @ score(counts[..., None], effects)[:, 0], -1, 1)
+        _, slope = derivatives(lambda moved: score(cells.counts[..., None], moved), effects)
+        back = np.linalg.pinv(-slope, hermitian=True)
+        change = np.clip(back @ score(counts[..., None], effects[:, None])[:, 0], -1, 1)
         effects = np.clip(effects + change, -MOST, MOST)
         if np.abs(change).max() < 1e-12:
             break
-    return effects, back @ cells.derived(lambda tables: score(tables, effects))[1]
+    return effects, back @ cells.derived(lambda tables: score(tables, effects[:, None]))[1]
 
 
 def _fitted(
@@ -91,196 +100,120 @@ def _fitted(
         notes: Further sentences.
         more: Further tables.
     """
-    deviation = np.sqrt(np.maximum(np.diag(covariance), 0))
-    with np.errstate(over="ignore"):  # endless, where nothing is known
-        frame = listed(names, measure, np.exp(cells.interval(effects, deviation)))
     endless = [name for name, size in zip(names, np.abs(effects), strict=True) if not size < MOST - 1]
-    statistic = float(effects @ np.linalg.pinv(covariance, hermitian=True) @ effects)
-    return cells.result(
-        Effects,
-        frame,
-        faint=cells.faint(rows) or not np.isfinite(deviation).all(),
-        notes=[*(f"no {measure} can be told for {name}: {lost}" for name in endless), *notes],
-        more=more,
-        test="Wald, of all effects",
-        statistic=statistic,
-        df=len(effects),
-        pvalue=chi2_tail(statistic, len(effects)),
+    notes = [*(f"no {measure} can be told for {name}: {lost}" for name in endless), *notes]
+    test = {"test": "Wald, of all effects", **chi_square(effects, covariance)}
+    return effects_of(cells, names, measure, effects, deviations(covariance), rows=rows, notes=notes, more=more, **test)
+
+
+def _against(axis: Axis) -> list[str]:
+    """Returns the name of the effect of each part but the first, which is the reference."""
+    return [f"{axis.name}: {label} against {axis.labels[0]}" for label in axis.labels[1:]]
+
+
+def _logistic(eta: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-eta)))
+
+
+def _regression(outcomes: np.ndarray, groups: Sequence[Axis], law: Law, measure: str, cells: Cells) -> Result:
+    """Makes the effects of a generalised linear model, their intervals and the test of all of them.
+
+    Args:
+        outcomes: The number that each part of the outcome counts as.
+        groups: The columns that explain it; the first part of each is the reference.
+        law: The law of means.
+        measure: The name of an effect.
+        cells: The table of the outcome and the groups.
+    """
+    # A row for each cell of the groups: 1, and whether it is in each part but the first of each column.
+    parts = np.indices(cells.counts.shape[1:]).reshape(len(groups), -1, 1)
+    members = [at == np.arange(1, len(axis.labels)) for at, axis in zip(parts, groups, strict=True)]
+    design = np.concatenate([np.ones_like(parts[0]), *members], axis=1).astype(np.float64)
+
+    def score(tables: np.ndarray, effects: np.ndarray) -> np.ndarray:
+        tables, predictor = tables.reshape(len(outcomes), len(design), -1), design @ effects
+        beyond = predictor.real - np.clip(predictor.real, -MOST, MOST)  # keeps the derivative
+        means = law(predictor - beyond)
+        return np.asarray(design.T @ (np.tensordot(outcomes, tables, 1) - means * tables.sum(axis=0)))
+
+    effects, moved = _solved(cells, score, np.zeros(design.shape[1]), cells.noisy)
+    covariance, names = cells.covariance(moved), [name for axis in groups for name in _against(axis)]
+    deviation = deviations(covariance)
+    z = effects / np.where(deviation > 0, deviation, math.nan)
+    numbers = {"coef": effects, "std err": deviation, "z": z, "P>|z|": [2 * normal_tail(abs(each)) for each in z]}
+    numbers |= dict(zip(NUMBERS[1:], cells.interval(effects, deviation)[1:], strict=True))
+    rows = cells.counts.reshape(len(outcomes), -1).sum(axis=0) @ design
+    return _fitted(
+        cells,
+        measure,
+        names,
+        effects[1:],
+        covariance[1:, 1:],
+        rows=float((rows / np.sqrt(len(outcomes) * design.sum(axis=0))).min()),  # of sums of so many counts
+        lost="all its rows have one outcome",
+        notes=[f"the first part of each column is its reference; intercept {effects[0]:.4g}"],
+        more={"params": pd.DataFrame(numbers, index=pd.Index(["intercept", *names], name="term"))},
     )
 
 
-def _logistic(eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    mean = 1 / (1 + np.exp(-eta))
-    return mean, mean * (1 - mean)
-
-
-def _poisson(eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    mean = np.exp(eta)
-    return mean, mean
-
-
-@dataclass(frozen=True)
-class Model:
-    """A generalised linear model of an outcome by columns of groups.
-
-    Attributes:
-        outcome: The column of the outcome.
-        outcomes: The number that each part of the outcome counts as.
-        groups: The columns that explain it; the first part of each is the reference.
-        law: A function from linear predictors to means and variances.
-        measure: The name of an effect.
-    """
-
-    outcome: Axis
-    outcomes: np.ndarray
-    groups: tuple[Axis, ...]
-    law: Law
-    measure: str
-
-    def design(self) -> tuple[np.ndarray, list[str]]:
-        """Returns a row for each cell of the groups: 1, and whether it is in each part but the first."""
-        shape = [len(axis.labels) for axis in self.groups]
-        at = np.indices(shape).reshape(len(shape), -1)
-        columns, names = [np.ones(at.shape[1])], ["intercept"]
-        for axis, position in zip(self.groups, at, strict=True):
-            columns += [position == part for part in range(1, len(axis.labels))]
-            names += [f"{axis.name}: {label} against {axis.labels[0]}" for label in axis.labels[1:]]
-        return np.stack(columns, axis=1).astype(np.float64), names
-
-    def fitted(self, cells: Cells, design: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the coefficients and their covariance."""
-        counts = cells.counts.reshape(len(self.outcomes), -1)
-        effects = np.zeros(design.shape[1])
-        effects[0] = self._link(max(float(self.outcomes @ counts.sum(axis=1)) / max(cells.n, 1.0), 1e-6))
-
-        def law(effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return self.law(np.clip(design @ effects, -MOST, MOST))
-
-        def score(tables: np.ndarray, effects: np.ndarray) -> np.ndarray:
-            tables = tables.reshape(*counts.shape, -1)
-            beyond = np.tensordot(self.outcomes, tables, 1) - law(effects)[0][:, None] * tables.sum(axis=0)
-            return np.asarray(design.T @ beyond)
-
-        def information(effects: np.ndarray) -> np.ndarray:
-            return np.asarray((design.T * (counts.sum(axis=0) * law(effects)[1])) @ design)
-
-        effects, moved = _solved(cells, effects, cells.noisy, score, information)
-        return effects, cells.drawn(moved) + cells.noise * moved @ moved.T
-
-    def result(self, cells: Cells) -> Result:
-        """Makes the effects, their intervals and the test of all of them."""
-        design, names = self.design()
-        effects, covariance = self.fitted(cells, design)
-        deviation = np.sqrt(np.maximum(np.diag(covariance), 0))
-        z = effects / np.where(deviation > 0, deviation, math.nan)
-        _, low, high = cells.interval(effects, deviation)
-        params = pd.DataFrame(
-            {"coef": effects, "std err": deviation, "z": z, "P>|z|": [2 * normal_tail(abs(each)) for each in z]},
-            index=pd.Index(names, name="term"),
-        ).assign(low=low, high=high)
-        rows = cells.counts.reshape(len(self.outcomes), -1).sum(axis=0) @ design
-        of_term = rows / np.sqrt(len(self.outcomes) * design.sum(axis=0))  # which are sums of so many counts
-        return _fitted(
-            cells,
-            self.measure,
-            names[1:],
-            effects[1:],
-            covariance[1:, 1:],
-            rows=float(of_term.min()),
-            lost="all its rows have one outcome",
-            notes=[f"the first part of each column is its reference; intercept {effects[0]:.4g}"],
-            more={"params": params},
-        )
-
-    def _link(self, mean: float) -> float:
-        return math.log(mean) if self.law is _poisson else math.log(mean / (1 - min(mean, 1 - 1e-6)))
-
-
 def _drafted(
-    question: Question,
     target: Axis,
     outcomes: np.ndarray,
     columns: Columns,
     law: Law,
     measure: str,
+    handle: PrivateQueryable,
+    *asked: Any,
 ) -> Draft:
     """Drafts the table of the outcome and the columns, and the model of it."""
-    handle = question.handle
     named = columns if is_listing(columns) else [cast(Column, columns)]
     groups = tuple(Axis.of(handle, column, PARTS) for column in named)
-    if not groups:
-        raise QueryError("names no column", parameter="columns", allowed="one column or more")
     combinations = math.prod(len(axis.labels) for axis in groups)
-    if combinations > MAX_CELLS:
+    if not groups or combinations > MAX_CELLS:
         raise QueryError(
-            f"make {combinations:,} combinations, and rows of each are few under noise",
+            f"make {combinations:,} combinations, and rows of each are few under noise"
+            if groups
+            else "names no column",
             parameter="columns",
-            allowed=f"columns of {MAX_CELLS:,} combinations at most; a `Scorecard` takes more",
+            allowed=f"one column or more of {MAX_CELLS:,} combinations at most; a `Scorecard` takes more",
         )
     require_parts(target, *groups)
-    title = f"{measure.replace('ratio', 'ratios', 1)} for {target.name}"
-    return question.draft(title, (target, *groups), Model(target, outcomes, groups, law, measure).result)
+    title, finish = f"{measure.replace('ratio', 'ratios', 1)} for {target.name}", partial(_regression, outcomes, groups)
+    return drafted(handle, title, (target, *groups), partial(finish, law, measure), *asked)
 
 
-@dataclass(frozen=True)
-class Hazards:
-    """The piecewise exponential model of ends counted by interval, kind and group.
+def _hazards(life: LifeTable, groups: Axis, event: int, cells: Cells) -> Result:
+    """Makes the hazard ratios of the piecewise exponential model, their intervals and the test of all of them.
 
-    Attributes:
+    Args:
         life: The intervals.
-        axes: Time, kind of end, and groups, of which the first is the reference.
-        event: The part of the second axis that is the event; all others are censored.
+        groups: The groups, of which the first is the reference.
+        event: The kind of end that is the event; all others are censored.
+        cells: The rows by interval, kind of end and group.
     """
 
-    life: LifeTable
-    axes: tuple[Axis, Axis, Axis]
-    event: int
+    def score(counts: np.ndarray, effects: np.ndarray) -> np.ndarray:
+        """Returns events beyond their share, for all groups but the reference."""
+        events, weights = counts[:, event], life.time_at_risk(counts)
+        weights = weights * np.exp(np.concatenate([np.zeros_like(effects[:1]), effects]))
+        total = weights.sum(axis=1, keepdims=True)
+        shares = weights / np.where(total.real > 0, total, 1)
+        return (events - events.sum(axis=1, keepdims=True) * shares).sum(axis=0)[1:]
 
-    def counted(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns events and times at risk in grid cells, both of shape (intervals, groups)."""
-        ended, widths = counts.sum(axis=1), self.life.widths.reshape(-1, *(1,) * (counts.ndim - 2))
-        later = np.cumsum(ended[::-1], axis=0)[::-1] - ended
-        # Of 10 rows that end in an interval of 4 cells, each is at risk in 2.5 of them.
-        return counts[:, self.event], later * widths + ended * (widths + 1) / 2
-
-    def score(self, counts: np.ndarray, effects: np.ndarray) -> np.ndarray:
-        """Returns events beyond their share, for all groups but the reference; the last axis counts tables."""
-        events, time = self.counted(counts)
-        return (events - events.sum(axis=1, keepdims=True) * _shares(time, effects)).sum(axis=0)[1:]
-
-    def fitted(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the log ratios and their covariance."""
-        events, time = self.counted(cells.counts)
-        total = events.sum(axis=1)
-
-        def information(effects: np.ndarray) -> np.ndarray:
-            shares = _shares(time, effects)
-            return (np.diag(total @ shares) - shares.T @ (total[:, None] * shares))[1:, 1:]
-
-        effects, moved = _solved(cells, np.zeros(time.shape[1] - 1), cells.counts, self.score, information)
-        return effects, cells.drawn(moved) + cells.moved(moved)
-
-    def result(self, cells: Cells) -> Result:
-        """Makes the ratios, their intervals and the test of all of them."""
-        axis, (events, time) = self.axes[2], self.counted(cells.counts)
-        totals = {"events": events.sum(axis=0), "time": time.sum(axis=0) * float(self.life.time.width)}
-        return _fitted(
-            cells,
-            "hazard ratio",
-            [f"{axis.name}: {label} against {axis.labels[0]}" for label in axis.labels[1:]],
-            *self.fitted(cells),
-            rows=float(events.sum(axis=0).min()) / math.sqrt(len(events)),
-            lost="a group has no event",
-            notes=["hazards are constant within an interval, and proportional between groups"],
-            more={"rates": pd.DataFrame({axis.name: axis.labels} | totals)},
-        )
-
-
-def _shares(time: np.ndarray, effects: np.ndarray) -> np.ndarray:
-    """Returns the share of each group in the events of an interval; the effect of the first group is 0."""
-    weights = time * np.exp(np.concatenate([[0.0], effects])).reshape(-1, *(1,) * (time.ndim - 2))
-    total = weights.sum(axis=1, keepdims=True)
-    return np.asarray(weights / np.where(total.real > 0, total, 1))
+    effects, moved = _solved(cells, score, np.zeros(len(groups.labels) - 1), cells.counts)
+    events, time = cells.counts[:, event].sum(axis=0), life.time_at_risk(cells.counts).sum(axis=0)
+    rates = {groups.name: groups.labels, "events": events, "time": time * float(life.time.width)}
+    return _fitted(
+        cells,
+        "hazard ratio",
+        _against(groups),
+        effects,
+        cells.drawn(moved) + cells.moved(moved),
+        rows=float(events.min()) / math.sqrt(len(life.widths)),
+        lost="a group has no event",
+        notes=["hazards are constant within an interval, and proportional between groups"],
+        more={"rates": pd.DataFrame(rates)},
+    )
 
 
 @StatisticFunction
@@ -325,8 +258,7 @@ def logistic(
     """
     axis = Axis.of(handle, target, 2)
     yes, _ = axis.two(observed, "observed")
-    question = Question(handle, epsilon, level, reuse)
-    return _drafted(question, axis, np.eye(2)[yes], columns, _logistic, "odds ratio")
+    return _drafted(axis, np.eye(2)[yes], columns, _logistic, "odds ratio", handle, epsilon, level, reuse)
 
 
 @StatisticFunction
@@ -366,8 +298,8 @@ def poisson(
         >>> poisson(h, "education_num", "sex", epsilon=1)["statistic"][0]
         'ratio of rates'
     """
-    axis = Axis.numeric(handle, target, bins, "target").positive("target")
-    return _drafted(Question(handle, epsilon, level, reuse), axis, axis.middles, columns, _poisson, "ratio of rates")
+    axis = Axis.numeric(handle, target, bins, "target", least=0)
+    return _drafted(axis, axis.middles, columns, np.exp, "ratio of rates", handle, epsilon, level, reuse)
 
 
 @StatisticFunction
@@ -420,6 +352,6 @@ def hazard_ratio(
     kinds, groups = Axis.of(handle, event, 2), Axis.of(handle, by)
     require_parts(kinds, groups)
     life = LifeTable(times.edges, handle.schema.numeric(times.name))
-    model = Hazards(life, (times, kinds, groups), kinds.position(observed, "observed"))
+    finish = partial(_hazards, life, groups, kinds.position(observed, "observed"))
     title = f"hazard ratios of {kinds.name} by {groups.name}"
-    return Question(handle, epsilon, level, reuse).draft(title, model.axes, model.result)
+    return drafted(handle, title, (times, kinds, groups), finish, epsilon, level, reuse)

@@ -48,21 +48,21 @@ survival <- function(x, time, event, by = NULL, observed, intervals = 8, epsilon
   seen <- position(x, axes[[2]], observed, "observed")
   asked <- studied(x, axes, epsilon, reuse)
   groups <- if (is.null(by)) "all rows" else asked$labels[[3]]
-  all_ends <- array(asked$counts, c(dim(asked$counts)[1:2], length(groups)))
-  # Ends of shape (intervals, events and others, groups).
-  ends <- array(0, c(dim(all_ends)[1], 2, length(groups)))
-  ends[, 1, ] <- all_ends[, seen, ]
-  ends[, 2, ] <- apply(all_ends[, -seen, , drop = FALSE], c(1, 3), sum)
+  shape <- c(dim(asked$counts)[1:2], length(groups))
+  counts <- array(asked$counts, shape)
+  noisy <- array(asked$noisy, shape)
   widths <- diff(edges)
-  faint <- few(min(apply(ends, 3, sum)) / length(widths), asked$noise)
+  faint <- few(min(apply(counts, 3, sum)) / length(widths), asked$noise)
   z <- stats::qnorm((1 + level) / 2)
   number <- function(cell) grid$origin + grid$width * cell
   curves <- lapply(seq_along(groups), function(group) {
-    own <- array(ends[, , group], dim(ends)[1:2])
-    made <- estimated(own, asked$noise, function(counts) kaplan_meier(counts, widths))
+    own <- counts[, , group, drop = FALSE]
+    made <- estimated(own, asked$noise, function(counts) kaplan_meier(ends_of(counts, seen), widths))
     shown <- band(made$value, made$deviation, z)
     left <- rev(cumsum(rev(rowSums(own))))
-    half <- z * sqrt(asked$noise * 2 * rev(seq_along(left)))
+    half <- z * sqrt(asked$noise * shape[2] * rev(seq_along(left)))
+    events <- cumsum(noisy[, seen, group])
+    shown$high[-1][events < z * sqrt(asked$noise * seq_along(events))] <- 1 # as far as can be told there were no events
     told <- c(TRUE, left > half) & !faint # where rows at risk can be told from noise
     shown[!told, ] <- NA
     list(
@@ -77,10 +77,10 @@ survival <- function(x, time, event, by = NULL, observed, intervals = 8, epsilon
   at_risk <- do.call(rbind, lapply(curves, `[[`, "at_risk"))
   names(frame)[1:2] <- names(at_risk)[1:2] <- c(if (is.null(by)) "group" else spec_column(by), column)
   test <- if (length(groups) > 1 && !faint) {
-    excess <- function(counts) log_rank(counts, widths)
-    moved <- jacobian(ends, excess)
-    variance <- log_rank_variance(ends, widths) + asked$noise * moved %*% t(moved)
-    tested("log-rank", ends, asked$noise, excess, variance, function() alike(ends, widths))
+    excess <- function(counts) log_rank(ends_of(counts, seen), widths)
+    moved <- jacobian(counts, excess)
+    variance <- log_rank_variance(ends_of(counts, seen), widths) + asked$noise * moved %*% t(moved)
+    tested("log-rank", counts, asked$noise, excess, variance, function() alike_parts(counts, seen, widths))
   }
   stated(frame, asked, test, faint, c("pinq_survival", "pinq_statistic"), at_risk = at_risk, long = any(widths > 1))
 }
@@ -242,7 +242,16 @@ at_risk_of <- function(ends, widths) {
 
 divided_by <- function(above, below) above / ifelse(Re(below) > 0, below, 1)
 
-kaplan_meier <- function(ends, widths) c(1, cumprod(1 - divided_by(ends[, 1], at_risk_of(ends, widths))))
+# Ends of shape (intervals, events and others, groups), of counts that have noise in each part.
+ends_of <- function(counts, seen) {
+  others <- apply(counts[, -seen, , drop = FALSE], c(1, 3), sum)
+  aperm(array(c(counts[, seen, ], others), c(dim(counts)[c(1, 3)], 2)), c(1, 3, 2))
+}
+
+kaplan_meier <- function(ends, widths) {
+  ends <- array(ends, dim(ends)[1:2])
+  c(1, cumprod(1 - divided_by(ends[, 1], at_risk_of(ends, widths))))
+}
 
 risks <- function(ends, widths) {
   risk <- lapply(seq_len(dim(ends)[3]), function(group) at_risk_of(array(ends[, , group], dim(ends)[1:2]), widths))
@@ -287,6 +296,17 @@ alike <- function(ends, widths) {
   }
   rows[length(widths), 2, ] <- rows[length(widths), 2, ] + stay
   rows
+}
+
+# The same rows by part: those without the event have the shares that all have.
+alike_parts <- function(counts, seen, widths) {
+  rows <- alike(ends_of(counts, seen), widths)
+  share <- apply(counts, 2, sum)
+  share[seen] <- 0
+  null <- outer(array(rows[, 2, ], dim(counts)[c(1, 3)]), share / max(sum(share), 1e-9))
+  null <- aperm(null, c(1, 3, 2))
+  null[, seen, ] <- rows[, 1, ]
+  null
 }
 
 # The band of a curve on the scale log(-log); where it is 1 or 0 that scale has no room.

@@ -20,6 +20,7 @@ from miners.statistics import (
     hazard_ratio,
     independence,
     kmeans,
+    logistic,
     odds_ratio,
     rate_ratio,
     standardised,
@@ -38,6 +39,8 @@ COLUMNS: dict[str, Any] = {
     "ended": pinq.Categorical(values=("censored", "death", "Death", "other")),
     "one": pinq.Categorical(values=("only",)),
     "job": pinq.Categorical(values=("self", "other")),
+    "day": pinq.Date(lower="2020-01-01", upper="2020-12-31"),
+    "risk": pinq.Categorical(values=("low", "middle", "high")),
 }
 SCHEMA = pinq.Schema(columns=COLUMNS, max_rows=10_000)
 ASKED: dict[str, tuple[Any, ...]] = {
@@ -144,8 +147,10 @@ REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
     (independence, ("grade", "event"), {"test": ["pearson"]}, "test"),
     (independence, ("grade", "one"), {}, "single part"),
     (compare, ("week", "one"), {}, "single part"),
-    (odds_ratio, ("event", "grade"), {}, "needs two"),
-    (odds_ratio, ("ended", "arm"), {}, "needs two"),
+    (odds_ratio, ("event", "grade"), {}, "3 parts; it must be of a column of two"),
+    (odds_ratio, ("event", "one"), {}, "1 part; it must be"),
+    (survival, ("day", "event"), {}, "numeric column"),
+    (odds_ratio, ("ended", "arm"), {}, "4 parts; it must be of a column of two"),
     (rate_ratio, ("event", "arm"), {"time": "below"}, "below 0"),
     (standardised, ("event", "arm", "grade"), {"time": "below"}, "below 0"),
     (survival, ("week", "ended"), {}, "one of censored"),
@@ -197,3 +202,44 @@ def test_tables_beside_a_hidden_number_are_hidden(handle: Any) -> None:
     assert result.median["value"].isna().all()
     assert result.at_risk["week"].notna().all()
     assert isinstance(result.restricted_mean, pd.DataFrame)
+
+
+def test_all_numbers_of_a_hidden_table_are_hidden(handle: Any) -> None:
+    """Coefficients too, and counts of groups that are named as ends of an interval are."""
+    asked: list[tuple[Any, tuple[Any, ...], str]] = [
+        (logistic, ("event", "arm"), "params"),
+        (independence, ("arm", "risk"), "observed"),
+    ]
+    for function, columns, name in asked:
+        draft: Any = function._draft(handle, *columns, epsilon=0.01)
+        result = draft.computed(np.full(draft.parts.shape, 5), 100.0)
+        assert getattr(result, name).isna().all(axis=None)
+
+
+def test_each_kind_of_censored_end_has_noise_of_its_own(handle: Any) -> None:
+    """Three values that are censored make a wider band than one with the same rows, and the same without noise."""
+    two: Any = survival._draft(handle, "week", "event", intervals=4, epsilon=1)
+    four: Any = survival._draft(handle, "week", "ended", intervals=4, observed="death", epsilon=1)
+    for scale, wider in ((1e-9, 1.0), (2.0, 1.005)):
+        one = two.computed(np.array([[60, 40]] * 4), scale).frame
+        several = four.computed(np.array([[20, 40, 20, 20]] * 4), scale).frame
+        np.testing.assert_allclose(several["value"], one["value"])
+        widths = [(frame["high"] - frame["low"]).to_numpy()[1:] for frame in (several, one)]
+        assert (widths[0] >= wider * widths[1] - 1e-12).all()
+
+
+def test_a_curve_without_events_may_be_1(handle: Any) -> None:
+    """Noise moved to at least 0 looks like events; while their sum may be noise, the band reaches 1, and of an incidence 0."""
+    rng = np.random.default_rng(2)
+    draft: Any = survival._draft(handle, "week", "event", intervals=8, epsilon=1)
+    counts = np.array([[100, 0]] * 8)
+    noise = rng.geometric(1 - np.exp(-1), (60, 2, 8, 2))
+    highs = [draft.computed(counts + more - less, 1.0)["high"].to_numpy() for more, less in noise]
+    assert 0.93 <= np.mean(np.array(highs)[:, 1:] == 1) <= 1
+    rare: Any = survival._draft(handle, "week", "ended", observed="death", competing="Death", intervals=8, epsilon=1)
+    counts = np.array([[100, 0, 9, 0]] * 8)
+    lows = [
+        rare.computed(counts + rng.geometric(0.63, (8, 4)) - rng.geometric(0.63, (8, 4)), 1.0)["low"]
+        for _ in range(60)
+    ]
+    assert 0.93 <= np.mean(np.array(lows)[:, 1:] == 0) <= 1

@@ -85,3 +85,19 @@ test_that("what is asked wrongly costs nothing, and what noise hides is missing"
   expect_warning(hidden <- odds_ratio(people, "income", "sex", observed = ">50K", exposed = "Male", epsilon = 0.01), "no power")
   expect_true(is.na(hidden$value))
 })
+
+test_that("each value of the event has noise of its own, and all without the event are censored", {
+  set.seed(3)
+  counts <- array(stats::rpois(3 * 4 * 2, 40), c(3, 4, 2))
+  ends <- ends_of(counts, 2)
+  expect_equal(ends[, 1, ], counts[, 2, ])
+  expect_equal(ends[, 2, ], counts[, 1, ] + counts[, 3, ] + counts[, 4, ])
+  null <- alike_parts(counts, 2, c(1, 5, 5))
+  expect_equal(ends_of(null, 2), alike(ends, c(1, 5, 5)))
+  curve <- function(parts) kaplan_meier(ends_of(parts, 2), c(1, 5, 5))
+  one <- counts[, , 1, drop = FALSE]
+  merged <- array(c(ends[, 2, 1], ends[, 1, 1]), c(3, 2, 1))
+  expect_equal(curve(one), curve(merged))
+  expect_equal(estimated(one, 0, curve)$deviation, estimated(merged, 0, curve)$deviation)
+  expect_true(all(estimated(one, 50, curve)$deviation[-1] > estimated(merged, 50, curve)$deviation[-1]))
+})
