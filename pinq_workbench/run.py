@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +45,8 @@ def open_workbench(
     Raises:
         PinqError: The target cannot be opened.
     """
+    if origin is not None and not re.fullmatch(r"https?://[^/?#@\s]+", origin):
+        raise QueryError("must be like https://bench.example.org, without a path", parameter="origin")
     register = _pages(target, token_file, verify, insecure_http)
     register()
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
@@ -60,7 +64,7 @@ def open_workbench(
     try:
         bound = socket.create_server((HOST, port))
     except OSError as error:
-        raise QueryError(f"port {port} of this machine cannot be used: {error.strerror}.") from None
+        raise QueryError(f"port {port} of this machine cannot be used: {os.strerror(error.errno or 0)}.") from None
     root = origin or f"http://{HOST}:{bound.getsockname()[1]}"
     say(f"Open {root}{LINK}?key={guard.key}\nThe link works once, in one browser on this machine. Stop with Ctrl-C.")
     settings = Config(guard, access_log=False, log_level="warning", ws="websockets-sansio", lifespan="on")
@@ -73,10 +77,16 @@ def _pages(target: str, token_file: Path | None, verify: Path | None, insecure_h
         from pinq_workbench.analyst import Analyst
 
         return Analyst(target, token=token_file, verify=verify or True, insecure_http=insecure_http).register
+    if token_file or verify or insecure_http:
+        raise QueryError(
+            "a token, a certificate and plain HTTP are for the address of a server, https://host:8443/NAME."
+        )
     if Path(target).is_dir():
         from pinq_workbench.provider import Provider
 
         return Provider(Path(target).resolve()).register
+    if "://" not in target and not Path(target).is_file():
+        raise QueryError(f"there is no folder, no ledger and no file {target}; an address begins with https://.")
     from pinq_workbench.auditor import Auditor
 
     return Auditor(target).register

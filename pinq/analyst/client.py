@@ -464,10 +464,11 @@ def _split(
         or parts.fragment
         or parts.username is not None
     ):
+        # What was given may hold a password, or be a token: it is not said again.
+        named = "has a name, a password or a query in it, and a token goes elsewhere"
+        fault = named if parts.query or parts.username is not None else "is no address of a dataset"
         raise QueryError(
-            f"is {str(url)[:200]!r}",
-            parameter="url",
-            allowed="like https://stats.example.org:8443/adult, the dataset's name last",
+            fault, parameter="url", allowed="like https://stats.example.org:8443/adult, the dataset's name last"
         )
     root = f"{parts.scheme}://{parts.netloc}{where}"
     if parts.scheme == "http":
@@ -487,7 +488,7 @@ def _split(
     try:
         return root, dataset, ssl.create_default_context(cafile=None if verify is True else os.fspath(verify))
     except (OSError, ssl.SSLError) as error:
-        why = error.strerror or error
+        why = "it holds none in PEM" if isinstance(error, ssl.SSLError) else error.strerror
         raise QueryError(
             f"is {os.fspath(verify)!r}, which cannot be read as certificates: {why}.",  # type: ignore[arg-type]
             parameter="verify",

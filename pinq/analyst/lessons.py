@@ -212,6 +212,13 @@ def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, names: Iterable
     return Lesson(f"{has_none}{closest(name, names)}; it has {', '.join(sorted(names))}.")
 
 
+def lesson_of_setting(name: str) -> Lesson:
+    """Returns the error for ``h.anything = 3``."""
+    return Lesson(
+        f"A handle is not changed, and `{name}` cannot be set on it: it holds no rows, and every verb takes words."
+    )
+
+
 def lesson_of_columns(schema: Schema, item: object) -> Lesson:
     """Returns the error for ``h["age"]`` and other items in brackets."""
     if isinstance(item, str):

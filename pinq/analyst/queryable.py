@@ -28,7 +28,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pinq.analyst.answers import NoisyArray, NoisyFloat, NoisyInt, noisy
-from pinq.analyst.lessons import called_by_name, lesson_of_arrays, lesson_of_columns, lesson_of_length, lesson_of_name
+from pinq.analyst.lessons import (
+    called_by_name,
+    lesson_of_arrays,
+    lesson_of_columns,
+    lesson_of_length,
+    lesson_of_name,
+    lesson_of_setting,
+)
 from pinq.analyst.session import Named, Session, Through, Way
 from pinq.errors import InternalError, PinqError, QueryError, unspent
 from pinq.language.derivatives import RowFunction
@@ -85,6 +92,12 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
                 return object.__getattribute__(self, name)  # raises the true error
             lesson = lesson_of_name(self.schema, name, of_parts=self._parts.shape != (), names=names)
             raise lesson.within(self._session.budget)
+
+        def __setattr__(self, name: str, value: object) -> None:
+            """Sets what is a handle's own, and refuses all else: a name that is mistyped would change nothing."""
+            if not name.startswith("_"):
+                raise lesson_of_setting(name)
+            object.__setattr__(self, name, value)
 
     @property
     def schema(self) -> Schema:

@@ -7,6 +7,7 @@ provider's side may not import; the command finds it as a registered package.
 
 from __future__ import annotations
 
+import re
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import date
 from enum import StrEnum
@@ -141,6 +142,8 @@ def opened(
         return connect(dataset, token=token_file, verify=verify or True, insecure_http=insecure_http)
     from pinq.provider.local import open as open_handle
 
+    if re.match(r"[\w.-]+:\d+/|[\w-]+(\.[\w-]+){2,}/", dataset):
+        raise typer.BadParameter("the address of a server begins with https://")
     if analyst is None:
         raise typer.BadParameter("--analyst is needed with a policy file")
     if token_file is not None:

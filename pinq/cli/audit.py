@@ -21,6 +21,7 @@ from pinq.cli.base import (
     option,
     print_json,
     print_or_write,
+    require_ending,
 )
 from pinq.errors import printable
 from pinq.provider.report.markup import print_table
@@ -93,15 +94,24 @@ def audit(
     if certificate is not None and model is not None:
         _verify(certificate, model, policy, ledger, as_json=as_json)
         return
-    if as_json + as_csv + as_html + head > 1:
-        raise typer.BadParameter("choose one of --json, --csv, --html and --head")
     if head and key is None:
         raise typer.BadParameter("--head needs a secret key: --key FILE")
-    forms = [name for name, wanted in (("json", as_json), ("csv", as_csv), ("html", as_html), ("head", head)) if wanted]
-    named = output.suffix[1:] if output else ""
-    form = next(iter(forms), named if named in ("json", "csv", "html") else "text")
+    if key is not None and not head and expect is None:
+        raise typer.BadParameter("--key goes with --expect FILE or with --head")
+    form = _form_of({"json": as_json, "csv": as_csv, "html": as_html, "head": head}, output)
     report = audit_log(policy, analyst, ledger=ledger, since=since, until=until, expect=expect, key=key)
     _write(report, form, output, key, single=queries)
+
+
+def _form_of(flags: dict[str, bool], output: Path | None) -> str:
+    """The form that a flag or the ending of the file selects; both must agree."""
+    forms = [name for name, is_wanted in flags.items() if is_wanted]
+    if len(forms) > 1:
+        raise typer.BadParameter("choose one of --json, --csv, --html and --head")
+    if "head" not in forms:
+        require_ending(output, *(f".{name}" for name in forms or ("txt", "json", "csv", "html")))
+    named = output.suffix[1:] if output else ""
+    return next(iter(forms), named if named in flags else "text")
 
 
 def _write(report: Audit, form: str, output: Path | None, key: Path | None, *, single: bool) -> None:
@@ -148,6 +158,8 @@ def head_key(
     """Make a key that signs heads of ledgers (Ed25519), and print its public key; without --name print it again."""
     from pinq.provider.heads import HeadKey
 
+    if name is None and not file.exists():
+        raise typer.BadParameter(f"there is no key {file}; to make one, say whose it is: --name hospital.example")
     public = (HeadKey.read(file) if name is None else HeadKey.create(file, name)).public
     print_or_write(f"{public}\n", output, "Give it to the auditors.")
 
@@ -164,6 +176,7 @@ def statement(
     from pinq.provider.report.registry import registry
     from pinq.provider.report.statement import statement as state
 
+    require_ending(output, *((".yaml", ".yml") if record else (".json",) if as_json else (".html", ".htm")))
     text = registry(policy) if record else state(policy).to_json() + "\n" if as_json else state(policy).to_html()
     print_or_write(text, output)
 
@@ -225,8 +238,7 @@ def selftest(
 
     from pinq.provider.selftest import selftest as measure
 
-    if report is not None and report.suffix not in (".json", ".html"):
-        raise typer.BadParameter("must end in .json or .html", param_hint="--report")
+    require_ending(report, ".json", ".html", name="--report")
     screen = Console(stderr=True)
     # A bar that follows the test, where somebody looks at it.
     with Bar(console=screen, disable=as_json or not screen.is_terminal, transient=True) as bar:

@@ -45,7 +45,9 @@ PARAMETERS = {
     "expires": "--expires",
     "insecure_http": "--insecure-http",
     "level": "--level",
+    "fewest": "--fewest",
     "minutes": "--minutes",
+    "origin": "--origin",
     "name": "--name",
     "max_epsilon_per_query": "--max-epsilon",
     "queries_per_minute": "--per-minute",
@@ -170,6 +172,12 @@ def print_or_write(text: str, output: Path | None, advice: str = "", shown: Sequ
         output.write_text(text, encoding="utf-8")
         said = f"Wrote {output}. {advice}".rstrip()
         typer.echo("\n".join(map(printable, [said, *shown])), err=True)
+
+
+def require_ending(output: Path | None, *endings: str, name: str = "--output") -> None:
+    """Refuses a file whose ending says that something else is in it than what is written."""
+    if output is not None and output.suffix not in ("", *endings):
+        raise typer.BadParameter(f"{output} must end in {' or '.join(endings)}", param_hint=name)
 
 
 def print_json(content: object) -> None:

@@ -8,9 +8,10 @@ goes only to the file that ``PINQ_LOG`` names.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from pinq.cli import ask, audit, grants, prepare, server
 from pinq.cli.base import guarded
@@ -46,8 +47,25 @@ From Python: [cyan]pinq.open("p.yaml", analyst="ana").noisy_count(epsilon=0.1)[/
 [cyan]pinq.connect("https://host:8443/NAME", token=...)[/cyan]
 """
 
+
+class _Commands(TyperGroup):
+    """The commands, which refuse an option's value in words of ours."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs a command; typer parses its options by pydantic, whose words are for programmers."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            if (cause := error.__cause__) is not None and hasattr(cause, "errors"):
+                from pinq.public.columns import said_of
+
+                error.message = said_of(cause.errors(include_url=False)[0])
+            raise
+
+
 app = typer.Typer(
     name="pinq",
+    cls=_Commands,
     help=ABOUT,
     epilog=EXAMPLES,
     rich_markup_mode="rich",

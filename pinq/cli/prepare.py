@@ -23,6 +23,7 @@ from pinq.cli.base import (
     option,
     print_json,
     print_or_write,
+    require_ending,
 )
 from pinq.errors import PolicyError, printable
 from pinq.provider.report.markup import print_table
@@ -215,6 +216,7 @@ def init(
 
     if like is not None and target is not None:
         raise typer.BadParameter("--target goes with a proposal of our own; --like takes the columns as they are")
+    require_ending(output, ".yaml", ".yml")
     if output is not None and output.exists() and not force:
         fail(f"{output} exists; choose another file, or pass --force to overwrite it.")
     csv = dialect_of(

@@ -213,7 +213,7 @@ class TextFiles(ABC):
 
     def other(self) -> Changes:
         """The keys of ``csv`` that the first file's beginning suggests to change."""
-        changes = other_shape(self._glances(), self._dialect)
+        changes = other_shape(self._glances(), self._dialect, named=bool(self.names))
         quoted = self.names and all(re.fullmatch("'.*'", name) for name in self.names)
         return changes | ({"quote": "'"} if quoted and self._dialect.quote == '"' else {})
 
@@ -249,7 +249,11 @@ class DelimitedFiles(TextFiles):
         with opened(self._files[0]) as stream:
             text = stream.read(GLANCE).removeprefix(codecs.BOM_UTF8).decode(self._dialect.encoding, "replace")
         lines = text.replace("\r", "").split("\n")[:GLANCE_LINES]
-        signs = [self._delimiter, *(SEPARATORS if self._dialect.delimiter is None else ())]
+        signs = [self._delimiter]
+        if self._dialect.delimiter is None:
+            signs += SEPARATORS
+        elif self._delimiter not in text:  # stated wrongly, where another sign stands in each line
+            signs += [sign for sign in SEPARATORS if all(sign in line for line in lines[:-1] if line)]
         return {sign: [fields_of(line, sign, self._dialect.quote) for line in lines] for sign in signs}
 
     def looks_like(self) -> str:

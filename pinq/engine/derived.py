@@ -35,7 +35,7 @@ from typing import Any
 
 import duckdb
 
-from pinq.engine.sources import literal, quoted
+from pinq.engine.sources import literal, quoted, said_by
 from pinq.errors import PolicyError
 from pinq.policy.policy import Policy
 from pinq.public.checks import closest
@@ -338,7 +338,7 @@ def _pairs(file: Path, lookup: Lookup, name: str) -> dict[str, str]:
             fields = ", ".join(f"CAST({quoted(column)} AS VARCHAR)" for column in (lookup.key, lookup.value))
             rows = connection.execute(f"SELECT {fields} FROM {table} LIMIT {MAX_PAIRS + 1}").fetchall()
         except duckdb.Error as error:
-            raise PolicyError(f"{where} cannot be read: {str(error).splitlines()[0]}") from None
+            raise PolicyError(f"{where} cannot be read: {said_by(error)}") from None
     if len(rows) > MAX_PAIRS:
         raise PolicyError(f"{where} has more than {MAX_PAIRS:,} rows.")
     pairs: dict[str, str] = {}

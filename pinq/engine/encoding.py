@@ -25,7 +25,7 @@ import pyarrow as pa
 from pinq.engine.delimited import Lines
 from pinq.engine.derived import require_row_wise, tried_formula
 from pinq.engine.numbers import define_readings, moment_number
-from pinq.engine.sources import AS_WHOLE, INEXACT, columns_of, literal, prepare_formulas, quoted, unit_kind
+from pinq.engine.sources import AS_WHOLE, INEXACT, columns_of, literal, prepare_formulas, quoted, said_by, unit_kind
 from pinq.errors import PolicyError
 from pinq.policy.policy import Policy
 from pinq.public.schema import Categorical, Column, Numeric
@@ -157,8 +157,7 @@ def _kind(connection: duckdb.DuckDBPyConnection, name: str, formula: str, types:
         described = connection.execute(f"DESCRIBE SELECT {formula} AS value FROM (SELECT {columns})").fetchall()
         connection.execute(f"SELECT {formula} FROM (SELECT {columns})").fetchall()
     except duckdb.Error as error:
-        why = str(error).splitlines()[0]
-        raise PolicyError(f"`formula` of column {name!r} does not fit the source: {why}") from None
+        raise PolicyError(f"`formula` of column {name!r} does not fit the source: {said_by(error)}") from None
     return str(described[0][1])
 
 

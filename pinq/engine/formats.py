@@ -81,18 +81,20 @@ def as_options(changes: Changes) -> str:
     return " ".join(f"--{key.replace('_', '-')} {quote}{word}{quote}" for key, (quote, word) in words.items())
 
 
-def other_shape(glances: Mapping[str, list[list[str]]], dialect: Dialect) -> dict[str, object]:
+def other_shape(glances: Mapping[str, list[list[str]]], dialect: Dialect, *, named: bool) -> dict[str, object]:
     """The delimiter and the number of title lines that a file's beginning suggests, where they are not the declared.
 
     Args:
         glances: The beginning, by the sign that may stand between fields; first by the one that does.
         dialect: The declared form.
+        named: Whether the declared form reads a header; where it does not, its title lines are doubted too.
     """
     # The sign that cuts most lines into the same number of fields, and first into names; where none is ahead, the
     # one that is declared. A decimal comma cuts lines alike, and no header.
     sign = max(glances, key=lambda sign: (_has_header(glances[sign]), _alike(glances[sign])))
     changes: dict[str, object] = {} if sign == next(iter(glances)) else {"delimiter": sign}
-    if dialect.header is True and not dialect.skip and (skip := _titles_above(glances[sign])):
+    skip = _titles_above(glances[sign]) if dialect.header is True and not (named and dialect.skip) else None
+    if skip is not None and skip != dialect.skip:
         changes["skip"] = skip
     return changes
 
@@ -118,7 +120,8 @@ def column_fault(names: Sequence[str]) -> str:
 def _titles_above(rows: Sequence[Sequence[str]]) -> int | None:
     """The number of title lines above the header; None where nothing shows which line is the header.
 
-    A title line has one filled field, so a line of two fields is never taken for one. A row of the table
+    A title line has one filled field, or empty ones between filled ones, as a header of merged cells above the header
+    has; so a line of two fields is never taken for one. A row of the table
     must not become the header, because names are public. So the header must differ in kind from the
     rows: it has a name for each column, none of them a number, and below it some column has numbers.
     """
@@ -134,7 +137,7 @@ def _titles_above(rows: Sequence[Sequence[str]]) -> int | None:
     columns = [[row[place] for row in below if row[place]] for place in range(most)]
     counted = any(column and all(map(_spells_number, column)) for column in columns)
     again = any(name in column for name, column in zip(header, columns, strict=False))
-    titles = all(sum(map(bool, row)) <= 1 for row in rows[:number])
+    titles = all(sum(map(bool, row)) <= 1 or not all(row[: _width(row)]) for row in rows[:number])
     return number if titles and named and counted and not again else None
 
 

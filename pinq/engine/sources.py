@@ -47,7 +47,7 @@ from pinq.errors import PolicyError
 from pinq.policy.dialect import Dialect, is_json_lines, is_statistical, is_workbook
 from pinq.policy.files import missing_path, read_by, source_dialect, source_files, source_path
 from pinq.policy.policy import AdbcRows, Joined, Policy
-from pinq.public.checks import closest
+from pinq.public.checks import closest, first_of
 
 # What is larger gets threads, and perhaps disk, in a database of its own.
 SMALL_BYTES, SMALL_ROWS = 2**22, 2**16
@@ -149,7 +149,7 @@ def read_columns(policy: Policy, data: object = None, *, likely: bool = True) ->
                 _require_likely(connection, source, types, dialect, lines, text.encodings(lines.unreadable))
             return RawTable(connection, source, types, lines, categories, stack.pop_all())
     except duckdb.Error as error:
-        raise PolicyError(f"The source of {policy.dataset!r} cannot be read: {str(error).splitlines()[0]}") from None
+        raise PolicyError(f"The source of {policy.dataset!r} cannot be read: {said_by(error)}") from None
 
 
 def _declared_types(
@@ -208,6 +208,11 @@ def require_readable(policy: Policy) -> None:
 def quoted(name: str) -> str:
     """A name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def said_by(error: duckdb.Error) -> str:
+    """The first line of a database's error, without the name of its class; for the provider only."""
+    return re.sub(r"^([A-Z]\w* ?)+ Error: ", "", str(error).splitlines()[0])
 
 
 def literal(text: str) -> str:
@@ -374,8 +379,19 @@ def attach_typed(
             raise PolicyError(
                 f"The database {path} is open for writing in another program. Close it there, or give `pinq` a copy."
             ) from None
+        schema = f"lower({literal(policy.database.schema_name)})"
+        among = f"table_catalog = {literal(str(path))} AND lower(table_schema) = {schema}"
+        query = f"SELECT table_name FROM information_schema.tables WHERE {among} ORDER BY 1"
+        _require_table(path, policy.database.table, [name for (name,) in connection.execute(query).fetchall()])
         return f"{base}.{quoted(policy.database.schema_name)}.{quoted(policy.database.table)}"
     return f"read_parquet({_listed(wanted_files(policy, source_files(policy)))})"
+
+
+def _require_table(path: Path, table: str, names: Sequence[str]) -> None:
+    """Raises ``PolicyError`` if a database has no table of this name, in whatever case."""
+    if table.casefold() not in map(str.casefold, names):
+        listed = f"it has {first_of(names, 12)}" if names else "it has none there"
+        raise PolicyError(f"The database {path} has no table {table!r}{closest(table, names)}; {listed}.")
 
 
 def is_sqlite(path: Path) -> bool:
@@ -393,8 +409,8 @@ def _attach_sqlite(
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as base:
             base.text_factory = lambda text: text.decode(errors="replace")
             known = [name for name, *_ in base.execute("SELECT name FROM pragma_table_info(?)", (table,))]
-            if not known:
-                raise PolicyError(f"The database {path} has no table {table!r}.")
+            tables = base.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY 1")
+            _require_table(path, table, [name for (name,) in tables if known or not name.startswith("sqlite_")])
             require_columns(column_names or (), known)
             names = list(map(quoted, column_names or known))
             connection.execute(f"CREATE TEMP TABLE {lines} ({', '.join(f'{name} VARCHAR' for name in names)})")

@@ -662,7 +662,7 @@ def _number(value: object) -> float:
     except (OverflowError, ValueError):  # a Decimal that signals, too
         number = math.inf
     if not math.isfinite(number):
-        raise QueryError(f"the cut {value!r} is not finite.")
+        raise QueryError(f"the cut {brief(value)} is not finite.")
     return number
 
 

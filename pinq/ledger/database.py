@@ -331,7 +331,8 @@ def _close(driver: Any, process: int) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0]
+    said = str(error).splitlines()[0]
+    return "it is another kind of file" if said == "file is not a database" else said
 
 
 class SQLite(Database):

@@ -136,6 +136,15 @@ class Dialect(Declared):
             )
         return self
 
+    def unread_of(self, name: str) -> list[str]:
+        """The stated keys that say nothing of a file of this name."""
+        unread = {"sheet"}
+        if is_workbook(name):
+            unread = {"delimiter", "quote", "encoding"}
+        elif has_own_names(name):
+            unread = {"delimiter", "quote", "sheet", "skip", "header"}
+        return [key for key in type(self).model_fields if key in unread & self.model_fields_set]
+
     def delimiter_of(self, name: str) -> str:
         """The sign between fields in a file of this name."""
         return self.delimiter or _SEPARATORS.get(_suffix(name), ",")

@@ -138,7 +138,7 @@ def _named_ledger(policy: Policy) -> str | None:
 
 def masked(url: str) -> str:
     """A URL without its password, because claims must not hold secrets."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1@", url)
+    return re.sub(r"(://[^:/@]*):.*@", r"\1@", url)
 
 
 def _table(policy: Policy) -> str:

@@ -23,7 +23,7 @@ from pinq.policy.files import missing_path, source_dialect
 from pinq.policy.policy import Policy
 from pinq.provider.opening import guarding_ledger, open_ledger, read_ledger, require_name
 from pinq.provider.policy_file import load_policy
-from pinq.public.checks import closest
+from pinq.public.checks import no_column
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 
 MAX_QUOTA = 10**15
@@ -103,7 +103,7 @@ def make_terms(
     loaded = load_policy(policy)
     known = dict.fromkeys(name for table in loaded.each for name in table.columns)
     for name in [] if columns is None else [name for name in columns if name not in known]:
-        raise QueryError(f"there is no column {name!r}{closest(name, known)}; the columns are {', '.join(known)}.")
+        raise no_column(name, known)
     for name in tables or ():
         loaded.at(name)
     limit = max_epsilon_per_query

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -113,6 +114,8 @@ def read_ledger(policy: Policy | None, file: str | os.PathLike[str] | None = Non
     """
     if policy is None and file is None:
         raise QueryError("name a policy, or a ledger (--ledger FILE).")
+    if file is not None and re.match(r"https?:/|[a-z+]{2,}:/[^/]", str(file)):  # a path has one slash left
+        raise QueryError("a ledger to read is a file; that of a database server is named by its policy.")
     if policy is None or file is not None:
         return Ledger(str(file), None if policy is None else policy.dataset, read_only=True)
     return guarding_ledger(policy, read_only=True)

@@ -68,10 +68,7 @@ def read_policy_text(file: Path) -> str:
     except FileNotFoundError:
         raise PolicyError(_absent(file)) from None
     except UnicodeDecodeError:
-        raise PolicyError(
-            f"The policy file {file} cannot be read: it is no text in UTF-8. If it is a table, "
-            f"`pinq init {file} > policy.yaml` proposes a policy."
-        ) from None
+        raise PolicyError(f"The policy file {file} cannot be read: it is no text in UTF-8. {_if_table(file)}") from None
     except IsADirectoryError:
         raise PolicyError(f"{file} is a folder; name a policy in it{_policies_in(file)}.") from None
     except OSError as error:
@@ -87,6 +84,11 @@ def _absent(file: Path) -> str:
         return f"There is no policy file {file}. Name {whole}; here its table {table!r} cannot stand behind it."
     beside = _policies_in(file.parent)
     return f"There is no policy file {file}. `pinq init DATA > {file}` proposes one{beside and f'; there are{beside}'}."
+
+
+def _if_table(file: Path) -> str:
+    """Says how a policy is made of a table that stands in its place."""
+    return f"If it is a table, `pinq init {file} > policy.yaml` proposes a policy."
 
 
 def _policies_in(folder: Path) -> str:
@@ -106,9 +108,8 @@ def parse_policy(text: str, file: Path) -> Policy:
     except yaml.YAMLError as error:
         raise PolicyError(f"The policy file {file} is not valid YAML: {_marked(error)}.") from None
     if not isinstance(content, dict):
-        raise PolicyError(
-            f"The policy file {file} must be a mapping with keys like `dataset`, `source`, `cap`, `columns`."
-        )
+        keys = "it must be a mapping with keys like `dataset`, `source`, `cap`, `columns`"
+        raise PolicyError(f"The policy file {file} is none: {keys}. {_if_table(file)}")
     if own := [key for key in ("folder", "joined", "lookups", "table", "unit") if key in content]:
         raise PolicyError(f"The policy file {file} is not valid:\n  {own[0]}: unknown key")
     try:

@@ -47,7 +47,7 @@ from pinq.provider.persons import (
 )
 from pinq.provider.policy_file import load_policy
 from pinq.provider.stray_rows import require_names, without_strays
-from pinq.public.checks import closest, text_of
+from pinq.public.checks import closest, text_of, whole_number
 from pinq.public.columns import REAL_CELLS, problems, round_up
 from pinq.public.dates import DAY, write_moment
 from pinq.public.schema import Categorical, Column
@@ -327,6 +327,7 @@ def _look_at(
     fewest: int = FEWEST,
 ) -> Look:
     """Proposes a policy for a table in one form. Raises ``FormatDoubt`` where it seems to have another."""
+    whole_number("fewest", fewest, 1, 10**9)
     path = data if isinstance(data, (str, os.PathLike)) else None
     bare = _bare(path, dataset, folder, csv, uri_env)
     table = data if path is None else None
@@ -417,18 +418,8 @@ def _bare(
     source, stem = named
     name = dataset if dataset is not None else re.sub(r"[^A-Za-z0-9_.-]+", "_", stem).strip("_.-")[:64] or "dataset"
     try:
-        column = Categorical(values=("-",))
-        return Policy.model_validate(
-            {
-                "dataset": name,
-                "source": source,
-                "csv": csv,
-                "cap": 1,
-                "max_rows": 1,
-                "columns": {"-": column},
-                "folder": folder or ".",
-            }
-        )
+        own = {"dataset": name, "source": source, "csv": csv, "cap": 1, "max_rows": 1, "folder": folder or "."}
+        bare = Policy.model_validate(own | {"columns": {"-": Categorical(values=("-",))}})
     except ValidationError as error:
         if "`csv`" in str(error):
             raise PolicyError(
@@ -439,6 +430,10 @@ def _bare(
             f"The dataset name {name[:80]!r} must be 1 to 64 letters, digits, `_`, `.` and `-`, the first a "
             f"letter or digit."
         ) from None
+    if csv is not None and (unread := csv.unread_of(str(source))):
+        options = as_options({key: getattr(csv, key) for key in unread})
+        raise PolicyError(f"{data} is no file of which {options} says anything: leave it out.")
+    return bare
 
 
 def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[Proposed, Lines]:
@@ -860,9 +855,12 @@ def _require_kind(path: str) -> None:
 
 def _table_of(table: str, uri_env: str) -> tuple[dict[str, dict[str, str]], str]:
     """The policy's ``source`` for a database server's table, and a name for the dataset."""
-    scheme = os.environ.get(uri_env, "").partition(":")[0].partition("+")[0].lower()
-    if not scheme:
-        raise PolicyError(f"The environment variable {uri_env} is not set; it must hold the URI of the database.")
+    scheme, found, _ = os.environ.get(uri_env, "").partition("://")
+    if not found:
+        raise PolicyError(
+            f"The environment variable {uri_env} is not set to the URI of a database, such as postgresql://..."
+        )
+    scheme = scheme.partition("+")[0].lower()
     driver = f"adbc_driver_{'postgresql' if scheme == 'postgres' else re.sub('[^a-z0-9]', '_', scheme)[:40]}"
     return {"adbc": {"driver": driver, "uri_env": uri_env, "table": table}}, table.rpartition(".")[2]
 

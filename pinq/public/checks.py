@@ -13,6 +13,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from decimal import Decimal
 from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, TypeVar
@@ -109,7 +110,10 @@ def many(count: int, name: str, plural: str = "") -> str:
 
 def text_of(value: object) -> str:
     """The text by which a category is compared with the source: SQL's text form of the value."""
-    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+    try:
+        return ("true" if value else "false") if isinstance(value, bool) else str(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return str(Decimal(value))  # type: ignore[arg-type]
 
 
 def require_text(text: str, noun: str) -> None:
@@ -140,6 +144,11 @@ def closest(name: object, names: Iterable[object]) -> str:
     compared = [folded_name] if folded_name in folded else list(islice(folded, 5000))
     matches = difflib.get_close_matches(folded_name, compared, n=1, cutoff=0.65)
     return f" (did you mean {folded[matches[0]]!r}?)" if matches else ""
+
+
+def no_column(name: object, names: Iterable[str]) -> QueryError:
+    """The error of a column that there is not, with those that there are."""
+    return QueryError(f"there is no column {brief(name)}{closest(name, names)}; the columns are {', '.join(names)}.")
 
 
 def first_of(names: Sequence[object], limit: int, between: str = ", ") -> str:

@@ -637,8 +637,8 @@ class Numeric(_Column):
         point = self.number_of(cut, name)
         if not self.low < point <= self.high:
             raise QueryError(
-                f"the cut {cut} of `{name}` is out of bounds; it must be above {self._bound(self.lower)} and at most "
-                f"{self._bound(self.upper)}."
+                f"the cut {brief(cut)} of `{name}` is out of bounds; it must be above {self._bound(self.lower)} and at "
+                f"most {self._bound(self.upper)}."
             )
         if self.cells < 2:
             raise QueryError(f"`{name}` has a single grid cell, so it cannot be cut.")
@@ -682,7 +682,7 @@ class Numeric(_Column):
             plain = cut if isinstance(cut, (Decimal, int)) else Decimal(repr(_number_of(cut)))
             return Fraction(*plain.as_integer_ratio())
         except (ValueError, TypeError, OverflowError, ArithmeticError):
-            raise QueryError(f"the cut {cut!r} of `{name}` is not a number.") from None
+            raise QueryError(f"the cut {brief(cut)} of `{name}` is not a number.") from None
 
     def encode(self, values: Any) -> np.ndarray:
         """Codes of a column of values, shape (n,); -1 where missing and not nullable."""

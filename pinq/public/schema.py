@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from pinq.errors import QueryError
-from pinq.public.checks import T, brief, closest, require_text
+from pinq.public.checks import T, no_column, require_text
 from pinq.public.columns import Categorical, Declared, Numeric, Value
 from pinq.public.dates import Date, DateTime
 
@@ -196,10 +196,7 @@ class Schema(Public):
         """A declared column, else ``QueryError`` that lists the columns."""
         column = self.columns.get(name) if isinstance(name, str) else None
         if column is None:
-            raise QueryError(
-                f"there is no column {brief(name)}{closest(name, self.columns)}; the columns are "
-                f"{', '.join(self.columns)}."
-            )
+            raise no_column(name, self.columns)
         return column
 
     def categorical(self, name: object) -> Categorical:

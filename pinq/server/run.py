@@ -313,8 +313,10 @@ def _require_pair(tls_cert: Path, tls_key: Path) -> ssl.SSLContext:
     except FileNotFoundError:
         raise PolicyError(f"There is no file {tls_cert if not tls_cert.is_file() else tls_key}.") from None
     except OSError as error:  # ssl.SSLError among them
+        # OpenSSL names a place in its source, and of a key of another certificate that values mismatch.
+        why = f": {error.strerror}" if not isinstance(error, ssl.SSLError) else ""
         raise PolicyError(
-            f"{tls_cert} and {tls_key} are no certificate with its key (PEM, not encrypted): {error.strerror or error}."
+            f"{tls_cert} and {tls_key} are no certificate with its key (PEM, not encrypted){why}."
         ) from None
     return context
 

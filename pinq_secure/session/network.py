@@ -164,10 +164,10 @@ class Network(Link):
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         try:
             context.load_cert_chain(self._identity.certificate, self._identity.key)
-        except (OSError, ssl.SSLError) as error:
+        except OSError as error:  # ssl.SSLError among them, which names a place in the source of OpenSSL
+            why = "they are no certificate with its key" if isinstance(error, ssl.SSLError) else error.strerror
             raise SessionError(
-                f"the certificate {self._identity.certificate} and the key {self._identity.key} cannot be used: "
-                f"{error}."
+                f"the certificate {self._identity.certificate} and the key {self._identity.key} cannot be used: {why}."
             ) from None
         for number in self.others if peer is None else [peer]:
             context.load_verify_locations(cadata=self.session.parties[number].certificate_der)

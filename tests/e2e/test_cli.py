@@ -170,7 +170,7 @@ def test_errors_speak_the_command_lines_words(tmp_path: Path, monkeypatch: pytes
     )
     monkeypatch.setenv("PINQ_TOKEN", "pinq_t")
     failed(run("query", "http://host/people", *ask), "--insecure-http is needed for http://")
-    failed(run("query", "https://host", *ask), "the URL is 'https://host'; it must be like")
+    failed(run("query", "https://host", *ask), "the URL is no address of a dataset; it must be like")
     failed(run("query", "https://host/people", *ask, "--verify", tmp_path / "none"), "--verify is ")
     monkeypatch.setenv("PINQ_TOKEN", "two words")
     failed(run("query", "https://host/people", *ask), "the token is not a token")

@@ -29,7 +29,7 @@ from tests.support.processes.commands import failed, run
 
 FOREIGN = re.compile(
     r"Input should|Value error|pydantic|valid (dictionary|tuple|string|integer)|Field required|<unicode string>|Errno|"
-    r"<class|<function|object at 0x|unable to|Extra inputs|: : "
+    r"<class|<function|object at 0x|unable to|Extra inputs|: : |_ssl\.c|PEM lib|[A-Z][a-z]+ Error: |not a database"
 )
 WRONG: tuple[Any, ...] = (
     None,
@@ -235,3 +235,95 @@ def test_a_number_of_thousands_of_digits_is_refused_like_any_other() -> None:
     schema, huge = Schema(**VALID[Schema]), 10**5000
     for call in (partial(schema.column, huge), partial(Schema, columns=schema.columns, max_rows=huge)):
         assert "a number of thousands of digits" in _said(call)
+    for cut in (huge, -huge):
+        assert "a number of thousands of digits" in _said(partial(Cuts, "a", (cut,)))
+        assert "a number of thousands of digits" in _said(partial(schema.numeric("a").threshold, cut, "a"))
+    assert "a number of thousands of digits" in _said(partial(Categorical(values=("a", "b")).code_of, huge, "z"))
+
+
+def test_nothing_is_set_on_a_handle(handle: PrivateQueryable) -> None:
+    """A mistyped name would change nothing, and nobody would see it."""
+    for target in (handle, handle.partition(Values("z"))):
+        for name in ("anything", "budget", "epsilon"):
+            with pytest.raises(QueryError, match=f"`{name}` cannot be set on it"):
+                setattr(target, name, 3)
+
+
+SECRET = "hush-hush"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"https://ana:{SECRET}@host:8443/stays",
+        f"https://{SECRET}@host:8443/stays",
+        f"https://host:8443/stays?token={SECRET}",
+        f"https://host:8443/stays#{SECRET}",
+        f"https://host:{SECRET}/stays",
+        f"{SECRET}",
+        f"ana:{SECRET}@host/stays",
+        f"postgresql+psycopg://ana:{SECRET}@127.0.0.1:1/db",
+        f"postgresql+psycopg://ana:{SECRET}@x@127.0.0.1:1/db",
+    ],
+)
+def test_no_secret_of_an_address_is_said_again(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A password, a token in the place of an address: errors are copied into mails, and logs keep them."""
+    monkeypatch.setenv("PINQ_TOKEN", "pinq_" + "x" * 43)
+    monkeypatch.setenv("SECRET_URI", url)
+    said = [_said(partial(pinq.connect, url)), _said(partial(pinq.connect, url, insecure_http=True))]
+    for words in (
+        ("query", url, "count", "--epsilon", "1", "--analyst", "a"),
+        ("mcp", url, "--per-call", "1", "--per-session", "1"),
+        ("audit", "--ledger", url),
+        ("init", "visits", "--uri-env", "SECRET_URI"),
+    ):
+        said.append(run(*words).output if "://" in url or words[0] == "init" else "")
+    assert SECRET not in "".join(said)
+    assert FOREIGN.search("".join(said)) is None
+
+
+def test_options_that_say_nothing_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file of another kind, of a target without an address, of an output of another form."""
+    monkeypatch.chdir(tmp_path)
+    Path("d.csv").write_text("a,b\n" + "1,x\n2,y\n" * 40, encoding="utf-8")
+    Path("d.jsonl").write_text('{"a": 1}\n' * 40, encoding="utf-8")
+    for file, words in (
+        ("d.csv", ("--sheet", "A")),
+        ("d.jsonl", ("--delimiter", ";")),
+        ("d.jsonl", ("--skip", "1")),
+    ):
+        failed(run("init", file, *words), f"{file} is no file of which {words[0]}")
+    failed(run("init", "d.csv", "--delimiter", ";"), "it looks like fields separated by ',': try --delimiter ','")
+    failed(run("init", "d.csv", "--fewest", "0"), "--fewest is 0; it must be a whole number from 1")
+    for said, words in (
+        ("p.pdf must end in .yaml or .yml", ("init", "d.csv", "-o", "p.pdf")),
+        ("p.pdf must end in .txt or .json or .csv or .html", ("audit", "p.yaml", "-o", "p.pdf")),
+        ("p.html must end in .json", ("audit", "p.yaml", "--json", "-o", "p.html")),
+        ("--key goes with --expect FILE or with --head", ("audit", "p.yaml", "--key", "k.pub")),
+        ("p.pdf must end in .html or .htm", ("statement", "p.yaml", "-o", "p.pdf")),
+        ("--name hospital.example", ("head-key", "k.key")),
+        ("it is 'x'; it must be a whole number", ("init", "d.csv", "--skip", "x")),
+        ("begins with https://", ("query", "host:8443/stays", "count", "--epsilon", "1")),
+    ):
+        failed(run(*words), said, status=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.csv", "d.jsonl"]
+
+
+def test_each_file_that_is_no_ledger_and_no_certificate_is_named_so(tmp_path: Path) -> None:
+    other = tmp_path / "d.csv"
+    other.write_text("a,b\n1,x\n", encoding="utf-8")
+    for words in (
+        ("audit", "--ledger", other),
+        ("check", other),
+        ("serve", other, "--tls-cert", other, "--tls-key", other),
+        ("query", "https://host/d", "count", "--epsilon", "1", "--verify", other, "--token-file", other),
+        ("workbench", other),
+        ("workbench", tmp_path / "nowhere"),
+        ("workbench", tmp_path, "--origin", "nonsense"),
+        ("workbench", tmp_path, "--token-file", other),
+        ("audit", "--ledger", other, "--since", "2025-01-01", "--until", "2024-01-01"),
+    ):
+        result = run(*words)
+        assert result.exit_code == 1
+        assert result.stderr.startswith("Error: ")
+        assert not FOREIGN.search(result.output), result.output

@@ -134,7 +134,7 @@ def test_init_looks_at_a_table_of_a_database(uri: str, tmp_path: Path, monkeypat
     refused = run("init", "visits", "--uri-env", "VISITS_URI")
     failed(refused, "cannot be reached: nothing listens there")
     assert "secret" not in refused.stderr
-    failed(run("init", "visits", "--uri-env", "NO_URI"), "NO_URI is not set; it must hold the URI")
+    failed(run("init", "visits", "--uri-env", "NO_URI"), "NO_URI is not set to the URI")
 
 
 def test_what_a_database_refuses_says_nothing_of_it(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,9 +70,12 @@ class Period:
     def of(cls, since: str | date | None, until: str | date | None) -> Period:
         """Reads a period; a day begins at midnight UTC and is included to its end.
 
-        ``QueryError`` for what is no date.
+        ``QueryError`` for what is no date, or an end before its beginning.
         """
-        return cls(parse_expiry(since, parameter="since", of_day=time()), parse_expiry(until, parameter="until"))
+        own = cls(parse_expiry(since, parameter="since", of_day=time()), parse_expiry(until, parameter="until"))
+        if own.since is not None and own.until is not None and own.until < own.since:
+            raise QueryError(f"is {when(own.until)}, which is before {when(own.since)}", parameter="until")
+        return own
 
     def holds(self, at: str) -> bool:
         """Whether a moment, as the log writes it, is within the period."""
