@@ -57,7 +57,7 @@ class LedgerBooking:
         self.run, self.charged, self.version = "", Epsilon(0), 1
 
     def require_affordable(self) -> None:
-        """Refuses before any contact with other parties, if the ledger would refuse the unpaid rounds."""
+        """Raises the ledger's refusal of the unpaid rounds, if any, before any contact with other parties."""
         if not self._session.nano:
             return
         self._ledger.authorise(self._analyst)
@@ -66,7 +66,7 @@ class LedgerBooking:
             self._ledger.require(self._analyst, self._demand, owed, verb=self._verb, columns=self._columns)
 
     def require_same_rows(self, holding: Holding) -> None:
-        """Refuses to go on with other rows than those whose noise others may have seen.
+        """Refuses to continue with other rows than those whose noise other parties may have seen.
 
         This party alone sees the reason, because its own rows decide. If nothing was paid yet, the session
         begins anew with the other rows.
@@ -177,13 +177,13 @@ class LedgerBooking:
             self._ledger.answer(self._analyst, self._id(number), opened)
 
     def finish(self) -> None:
-        """Forgets what the noise followed from: no round is opened again."""
+        """Deletes the key of the noise: no round is opened again."""
         self._key.unlink(missing_ok=True)
 
     def _is_charged(self, number: int, earlier: Earlier | None) -> bool:
         """Whether a round has a charge; ``SessionError`` where its id paid for something else.
 
-        Analysts choose the ids of their queries, and a cheap one must not stand for a round.
+        Analysts choose the ids of their queries, and a cheap query must not pass as a round.
         """
         if earlier is not None and earlier.query.session != self._session.digest:
             raise SessionError(

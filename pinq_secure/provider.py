@@ -11,14 +11,15 @@
 Privacy:
     With noise, what a session opens is epsilon-DP for the rows of every party together, in the
     session's adjacency and privacy unit, which must be the policy's. The implementation claims that
-    (pinq_secure/id3/public_tree.py). Each round is charged to the grant of ``analyst`` before anything of it
-    leaves, by the rule that charges queries, and what it opened is its answer in the ledger. A run that
-    broke off begins again from those answers. Without noise the exact result leaks, which no epsilon
-    describes: the policy must say ``secure: exact``, and the log gets an event instead of a charge.
-    Refusals follow from session, policy and ledger, never from rows that the policy admits: a table
-    of more than its ``max_rows``, for which no claim is made and no field is sized, never takes
-    part. One refusal follows from rows, and is this party's own to hear: a session that began with
-    others does not go on with these, for a round that broke off would have a second noise.
+    (pinq_secure/id3/public_tree.py). Each round is charged to the grant of ``analyst`` before
+    anything of it leaves, by the rule that charges queries, and what it opened is its answer in the
+    ledger. A run that broke off begins again from those answers. Without noise the exact result
+    leaks, which no epsilon describes: the policy must say ``secure: exact``, and the log gets an
+    event instead of a charge. Refusals follow from session, policy and ledger, never from rows that
+    the policy admits: a table of more than its ``max_rows``, for which no claim is made and no
+    field is sized, never takes part. One refusal follows from rows, and only this party sees it: a
+    session that began with other rows does not continue with these, because a round that broke off
+    would get a second noise.
     Held by: tests/e2e/test_secure_session.py, tests/integration/test_secure_provider.py.
 """
 

@@ -17,20 +17,21 @@ Privacy:
     Claim: the rows of every party lose at most ``epsilon``, what its own ledger was charged, to
     everybody outside and to any ``colluding`` parties together.
     Why: all that is opened are noisy sums, each at its query's loss over the schema's distance.
-    Their joint cost is the ledger's own recursion, rounded up to whole nano-epsilons, and a
-    party that would pass its limit refuses before anything is shared. The next query
-    follows from the opened values. Noise is of the size that the query says, so parties that asked
-    different ones must not add up: fits decide by floating-point numbers, which another machine may
-    round otherwise. So a round compares the query first (``pinq_secure.mpc.rounds``).
-    Noise DLap(``sensitivity`` / epsilon) in every number hides a row. Counts: a row is in one cell.
-    Derivatives: a party's exact sums S become floor((S + U) / step), one U for each number, uniform on
-    0 .. step - 1 and drawn without a look at any row. For every U, a row whose vector moves S_i by
-    v_i moves the rounded number by less than |v_i| / step + 1, and by nothing where v_i = 0. A vector
-    has ``width`` entries, all in one cell, of L1 norm at most ``bound``: in all at most bound / step +
-    width units, which is whole, so its floor. The field holds sums and noise, for its bits follow from
-    the smallest losses and the most units.
+    Their joint cost is the ledger's own recursion, rounded up to whole nano-epsilons, and a party
+    that would pass its limit refuses before anything is shared. The next query follows from the
+    opened values. Noise is of the size that the query says, so parties with different queries must
+    not add up. Queries can differ: fits decide by floating-point numbers, which another machine may
+    round differently. So a round compares the query first (``pinq_secure.mpc.rounds``). Noise
+    DLap(``sensitivity`` / epsilon) in every number hides a row. Counts: a row is in one cell.
+    Derivatives: a party's exact sums S become floor((S + U) / step), one U for each number, uniform
+    on 0 .. step - 1 and drawn without a look at any row. For every U, a row whose vector moves S_i
+    by v_i moves the rounded number by less than |v_i| / step + 1, and by nothing where v_i = 0. A
+    vector has ``width`` entries, all in one cell, of L1 norm at most ``bound``: in all at most
+    bound / step + width units, which is whole, so its floor. The field holds sums and noise,
+    because its bits follow from the smallest losses and the largest number of units.
     Assumes: parties draw their noise as they should, and the time that this takes is not seen
-    (``pinq_secure.mpc.rounds``). People with rows at several parties lose it once at each.
+    (``pinq_secure.mpc.rounds``). A person with rows at several parties has this loss at each of
+    them.
     Held by: tests/unit/secure/test_secure_topdown.py, tests/privacy/test_secure_noise.py,
     tests/unit/secure/test_secure_card_session.py, tests/e2e/test_secure_session.py; and of the units
     tests/unit/secure/test_secure_scorecard.py, exhaustively on small tables.
@@ -78,7 +79,7 @@ from pinq_secure.mpc.arithmetic import Arithmetic, signed_bits, threshold_of
 from pinq_secure.mpc.noise import noise_bound, own_noise
 from pinq_secure.mpc.rounds import Opened, Rounds
 
-if TYPE_CHECKING:  # they import scikit-learn's manners and pandas, which no other protocol needs
+if TYPE_CHECKING:  # they import scikit-learn and pandas, which no other protocol needs
     from miners.federated.scorecard import OwnersCardMiner
     from miners.federated.topdown import FederatedTopDown
 

@@ -71,7 +71,7 @@ MODELS = {
     "LinearDiscriminant": "Linear discriminant",
     "Synthesizer": "Synthetic rows",
 }
-BINS = 5  # of a number that the policy does not cut and for which nobody says where
+BINS = 5  # of a number without cuts, given or in the policy
 DRAWN_ROWS = 1000  # of a synthesizer, to look at; any number more is free
 LINKS = {"Columns": "/", "Tables": "/tables", "Models": "/models", "Plan": "/plan", "History": "/history"}
 _alone = threading.Lock()  # matplotlib draws one picture at a time, and Python notes warnings of one at a time
@@ -119,14 +119,14 @@ class Analyst:
     """The pages of a dataset that is served.
 
     Args:
-        url: The address of the dataset.
-        words: Further arguments of ``connect``, whose errors it raises.
+        url: The address of the dataset. words: Further arguments of ``connect``, whose errors it
+        raises.
 
     Attributes:
         drafts: The typed values, by page.
         results: The answers, the last first.
         wishes: The planned queries, not asked yet.
-        budget: The budget at its last look.
+        budget: The budget as last read.
     """
 
     def __init__(self, url: str, **words: Any) -> None:
@@ -144,7 +144,7 @@ class Analyst:
         page("/history")(self._history)
 
     def _budget(self) -> None:
-        """Shows in the head of each page, in all tabs, what is left as far as is known."""
+        """Shows the remaining budget, as far as it is known, in the head of each page, in all tabs."""
         ui.label().classes("budget").bind_text_from(self, "budget", _left)
 
     async def _look(self, label: ui.label) -> None:
@@ -171,7 +171,7 @@ class Analyst:
                 self._downloads(history.to_csv(index=False))
 
     def _downloads(self, history: str) -> None:
-        """Offers all that was asked: the log, the numbers of this workbench's tables, and what asks them again."""
+        """Offers the history: the log, the numbers of this workbench's tables, and a notebook that repeats them."""
         frames = [one.frame.assign(table=one.title) for one in reversed(self.results) if one.frame is not None]
         files = {"history.csv": history}
         if frames:
@@ -192,7 +192,7 @@ class Analyst:
 
     @ui.refreshable_method
     def _wished(self) -> None:
-        """Shows what is planned, added up against the budget; drawn again in all tabs."""
+        """Shows the planned queries and their total beside the budget; drawn again in all tabs."""
         if not self.wishes:
             ui.label("Nothing is planned yet. Add tables and models on their pages; nothing is asked by that.")
             return
@@ -229,7 +229,7 @@ class Analyst:
         read: Callable[[Inputs, PrivateQueryable], PageQuery],
         choices: Callable[[Inputs, Redraw], None],
     ) -> None:
-        """Makes a page: what to ask, its price, then what was answered."""
+        """Makes a page: the query, its cost, then the answers."""
         draft, paid = self.drafts.setdefault(title, Inputs(epsilon="0.1")), [Fraction(0), Fraction(0)]
 
         @ui.refreshable
@@ -402,7 +402,7 @@ def _model_asked(draft: Inputs, handle: PrivateQueryable) -> PageQuery:
 
 
 def _parts(column: str, draft: Inputs, schema: Schema) -> Any:
-    """A column as groups: by its values, or cut where it is said, where the policy does, or evenly."""
+    """A column as groups: by its values, or cut at the given points, at the policy's, or evenly."""
     declared, said = schema.columns[column], str(draft.get(f"cut {column}") or "").replace(" ", "")
     if declared.type == "categorical":
         return column

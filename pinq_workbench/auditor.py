@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The auditor's pages: the report of a ledger, for all analysts or one, for any period.
 
-The report is the page that ``pinq audit --html`` writes, shown in a frame, so that what is on the
-screen is what is printed and kept.
+The report is the page that ``pinq audit --html`` writes, shown in a frame, so that screen, print
+and file have the same content.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pinq.provider.report.audit import Audit, audit
 from pinq.provider.report.html import page as written
 from pinq_workbench.parts import ActionButton, Inputs, attempt, choice, fields, frame, page, row, tell
 
-# The frame is as high as what it shows, so that the page scrolls and not a window in it.
+# The frame is as high as its content, so that the page scrolls, not a window in it.
 FIT = "this.style.height = (this.contentDocument.documentElement.scrollHeight + 4) + 'px'"
 PRINT = "document.querySelector('iframe').contentWindow.print()"
 
@@ -41,7 +41,7 @@ class Auditor:
 
 
 async def show_report(draft: Inputs, policy: Path | None, ledger: str | None) -> None:
-    """Shows the log of a policy or a ledger, narrowed as one likes."""
+    """Shows the log of a policy or a ledger, with filters."""
 
     def read() -> Audit:
         analyst, since, until = (draft.said(name) for name in ("analyst", "since", "until"))

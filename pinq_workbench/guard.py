@@ -57,7 +57,7 @@ class Guard:
         self._cookie, self._origins = secrets.token_urlsafe(32), tuple(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, or refuses it without a word about what is behind."""
+        """Passes a request on, or refuses it without any information about the application."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif (refusal := self._refusal(scope)) is None:
@@ -73,7 +73,7 @@ class Guard:
         asked = HTTPConnection(scope)
         if not self._is_own(scope, asked.headers):
             return PlainTextResponse("Another site's request, or another host's name: refused.\n", 403)
-        # Beside the cookies of other programs, which may be written in any way.
+        # Other programs' cookies may stand in the same header, in any form.
         found = asked.cookies.get(_name(asked.headers), "")
         known = secrets.compare_digest(found.encode(), self._cookie.encode())
         if scope["type"] == "http" and scope["path"] == LINK:
@@ -106,12 +106,12 @@ class Guard:
 
 
 def _name(headers: Headers) -> str:
-    """The cookie's name: cookies know no ports, so that of another workbench must have another."""
+    """The cookie's name. Cookies are shared by all ports of a host, so each workbench needs its own name."""
     return f"pinq-workbench-{re.sub('[^a-z0-9]+', '-', headers.get('host', ''))}"
 
 
 def _with_headers(send: Send) -> Send:
-    """Adds to each answer what a browser must not do with it."""
+    """Adds to each answer the headers that restrict the browser."""
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -34,7 +34,7 @@ LABELS = {
     "since": "From",
     "until": "To",
 }
-# What a policy file and the command line call what pages have other words for.
+# Words of policy files and of the command line, with the words of the pages for them.
 SPOKEN = {
     r"columns\.(.+?)\.(\w+)": r"\1 (\2)",
     r" ?[(]in a policy[^)]*[)]": "",
@@ -73,7 +73,7 @@ def frame(title: str, links: Mapping[str, str] | None = None, beside: Redraw = l
     Args:
         title: The title in the window and above the content.
         links: The links to other pages, name to path; the page's own path is marked.
-        beside: A function that draws what is always in sight.
+        beside: A function that draws the part that is always in sight.
     """
     ui.page_title(f"{title} - pinq workbench")
     ui.colors(primary="#0b5d66", negative="#a3181b", positive="#14612c")

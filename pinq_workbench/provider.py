@@ -160,7 +160,7 @@ class Provider:
         button = ActionButton("Look at it", lambda: self.propose(draft), show)
 
     def _delete(self, name: str) -> None:
-        """Deletes a proposal on which nothing was granted. Raises ``PolicyError`` for any other policy."""
+        """Deletes a proposal without any grant. Raises ``PolicyError`` for any other policy."""
         if not self._state(name)[1]:
             raise PolicyError(f"{name} has a ledger by now, so it is no draft.")
         self._file(name).unlink()
@@ -168,7 +168,7 @@ class Provider:
         self.drafts.pop(name, None)
 
     def _state(self, name: str) -> tuple[str, bool]:
-        """Says in one line where a policy stands, and whether it is a draft, without a ledger."""
+        """Describes the state of a policy in one line, and says whether it is a draft, without a ledger."""
         try:
             waiting = len(waiting_in(self.path / name))
             status = grants.show(self.path / name)
@@ -213,7 +213,7 @@ class Provider:
     # The review of a policy
 
     def review(self, name: str) -> Review:
-        """The review of a policy, with all that was typed and undone. Raises ``PolicyError`` for no file."""
+        """The review of a policy, with the typed values and the steps to undo. Raises ``PolicyError`` for no file."""
         file = self._file(name)
         if name not in self._reviews:
             self._reviews[name] = Review(name, file, self.drafts[name])
@@ -322,7 +322,7 @@ class Provider:
                 ActionButton(text, partial(change, text), done, main=False, ask=partial(ask, text))
 
     def _show_token(self, account: grants.GrantReport, policy: Policy) -> None:
-        """Shows a token once, and all that its analyst needs beside it."""
+        """Shows a token once, and all else that its analyst needs."""
         dataset = first_allowed(policy, account.terms)
         done = f"{account.analyst} may spend epsilon {account.limit}. This token is shown only now, and kept nowhere:"
         tell(done, "good")

@@ -41,7 +41,7 @@ KNOWN = "Where this is publicly known from"
 
 
 def steps(columns: Mapping[str, Column]) -> dict[str, list[str]]:
-    """Groups columns that are one question: of alike names, or the same values; and all others by their kind."""
+    """Groups the columns of one question: columns with alike names or the same values, and all others by kind."""
     alike, rest = defaultdict[object, list[str]](list), defaultdict[str, list[str]](list)
     for name, column in columns.items():
         alike[column.type, DIGITS.sub("#", name)].append(name)
@@ -102,7 +102,7 @@ class Inspection:
 
 
 def _declared(policy: Policy) -> dict[str, str]:
-    """Each column's declaration, but for what waits in it."""
+    """Each column's declaration without its unreviewed values."""
     return {name: column.model_dump_json(exclude={"unreviewed"}) for name, column in policy.columns.items()}
 
 
@@ -140,7 +140,7 @@ class Review:
 
     @ui.refreshable_method
     def step(self) -> None:
-        """Draws where one is, and the question of the step; drawn again after each act, in all tabs."""
+        """Draws the list of steps and the question of the present step; drawn again after each act, in all tabs."""
         seen = self.seen
         asked = steps(seen.policy.columns)
         titles = {PERSONS: ("privacy_unit", "max_rows"), **asked, CHECK: ()}
@@ -216,7 +216,7 @@ class Review:
         with section("Whose presence must not show?"):
             for item in inspection.of("privacy_unit"):
                 likely = list(dict.fromkeys([*([unit.column] if unit else []), *_likely(item.remark)]))
-                if unit is not None:  # nothing is chosen beforehand that does not stand out
+                if unit is not None:  # only a clear suggestion is preselected
                     draft.setdefault("who", unit.column)
                     draft.setdefault("most rows", str(unit.max_rows))
                 elif "one row is one person" in item.remark:
@@ -303,7 +303,7 @@ class Review:
         self.step.refresh()
 
     def _tile(self, name: str, inspection: Inspection) -> None:
-        """Shows a column: its name, its rows, what is proposed."""
+        """Shows a column: its name, its rows, and the proposed declaration."""
         column = inspection.policy.columns[name]
         with ui.element("div").classes("tile"):
             ui.label(name).classes("name")
@@ -369,7 +369,7 @@ class Review:
         dialog.open()
 
     def _field(self, item: Waiting, column: Column, shape: Shape, draw: Callable[[], object]) -> None:
-        """Makes what changes a value that waits: a bound slides, values are ticked, the rest are buttons."""
+        """Makes the controls for an unreviewed value: a slider for a bound, ticks for values, buttons for all else."""
         key, draft = item.name.rpartition(".")[2], self.draft
         if key in ("lower", "upper"):
             self._bound(item, column, shape, draw)
@@ -457,7 +457,7 @@ class Review:
 
 
 def _likely(remark: str) -> list[str]:
-    """The columns that a proposal names as perhaps the persons'."""
+    """The columns that a proposal names as possible identifiers of persons."""
     found = re.findall(r'column: ("(?:[^"\\]|\\.)*")', remark)
     return [str(json.loads(name)) for name in found]
 
@@ -470,7 +470,7 @@ def _number(text: object) -> float | None:
 
 
 def confirm(file: Path, items: Sequence[Waiting], draft: Inputs, why: str) -> None:
-    """Confirms what waits as its fields have it, all of it or nothing."""
+    """Confirms the unreviewed values with the contents of their fields, all of them or none."""
     changed = {item.name: _written(item, str(draft[item.name])) for item in items if draft[item.name] != item.value}
     review.confirm(file, [item.name for item in items], draft.said(why) or "", changed)
 

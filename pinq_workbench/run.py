@@ -18,7 +18,7 @@ from pinq.provider.report.html import MARK
 from pinq_workbench.guard import LINK, Guard
 
 HOST = "127.0.0.1"
-RECONNECT_SECONDS = 30.0  # for so long a page that lost its connection is kept as it was
+RECONNECT_SECONDS = 30.0  # seconds for which a page without its connection is kept
 
 
 def open_workbench(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``pinq serve`` beside the workbench: started, found again after a crash, and stopped.
 
-A server that runs holds a lock on a file of the folder; so one that a killed workbench left is known to
-the next, and a process that came to have its number is never taken for it.
+A server that runs holds a lock on a file of the folder; so the next workbench finds the server of a
+killed one, and never takes another process with the same number for it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Serving:
         self._process: subprocess.Popen[bytes] | None = None
 
     def running(self) -> str:
-        """The line with which it was started, empty where none runs."""
+        """The command line with which it was started; empty if no server runs."""
         if self._process is not None:
             self._process.poll()  # one of ours that ended must not stay a zombie
         with suppress(FileNotFoundError), self._lock.open() as file:
@@ -60,7 +60,8 @@ class Serving:
                 raise PolicyError("A server of this folder starts already.")
             said = self.log.stat().st_size if self.log.exists() else 0
             with self.log.open("ab") as log:
-                # The lock goes with the descriptor to the server, and stays as long as that lives.
+                # The server inherits the lock with the descriptor, and holds it as long as it
+                # lives.
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,

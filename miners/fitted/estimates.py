@@ -51,18 +51,20 @@ def least_squares(children: Children, answers: np.ndarray, variances: np.ndarray
     parents, levels = _family(children)
     if unasked := [node for node in np.flatnonzero(~np.isfinite(spread)).tolist() if not children[node]]:
         raise ValueError(f"nothing was asked of leaf {unasked[0]}")
-    # What a node's own answer and all answers below it tell together, the deepest level first.
+    # The estimate of each node from its own answer and all answers below it, the deepest level
+    # first.
     for below in reversed(levels[1:]):
         nodes = np.unique(parents[below])
         total, noise = _sums(best, parents, below)[nodes], _sums(spread, parents, below)[nodes]
-        # The noisier the children's sum, the more the own answer weighs; 0 where nothing was asked.
-        # Leaves of 4 and 3 with variance 1 below a node of 9 with variance 1: the leaves' sum 7 has
-        # variance 2, so the 9 weighs 2/3: 7 + 2/3 * 2 = 8.33, of variance 2/3.
+        # The noisier the sum of the children, the larger the weight of the node's own answer; 0
+        # where the node was not queried. Leaves of 4 and 3 with variance 1 below a node of 9 with
+        # variance 1: the leaves' sum 7 has variance 2, so the 9 weighs 2/3: 7 + 2/3 * 2 = 8.33, of
+        # variance 2/3.
         weight = noise / (spread[nodes] + noise)
-        own = np.where(weight[:, None] > 0, best[nodes], total)
-        best[nodes], spread[nodes] = total + weight[:, None] * (own - total), (1 - weight) * noise
-    # What the rest of the tree tells about a node is shared out among its children in proportion to
-    # their variances: an uncertain child takes more of the correction.
+        answer = np.where(weight[:, None] > 0, best[nodes], total)
+        best[nodes], spread[nodes] = total + weight[:, None] * (answer - total), (1 - weight) * noise
+    # The correction of a node by the rest of the tree is divided among its children in proportion
+    # to their variances: an uncertain child takes more of it.
     for below in levels[1:]:
         up = parents[below]
         total, noise = _sums(best, parents, below), _sums(spread, parents, below)
@@ -85,7 +87,7 @@ def _family(children: Children) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def _sums(values: np.ndarray, parents: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Returns what the values of these nodes add up to for each parent, shape like ``values``."""
+    """Returns the sum of these nodes' values for each parent, shape like ``values``."""
     totals = np.zeros_like(values)
     np.add.at(totals, parents[below], values[below])
     return totals
@@ -95,9 +97,9 @@ def noise_dominated(children: Children, counts: np.ndarray, deviations: np.ndarr
     """Finds the nodes with no more rows than their noise, shape (nodes,); never the root.
 
     A node is noise-dominated if its counts add up to no more than the standard deviation of the
-    noise in that sum, or if its parent is noise-dominated. Where counts are taken as they are, a node
-    is so if none of its counts is above 0. The counts of a noise-dominated node tell nothing about
-    later rows.
+    noise in that sum, or if its parent is noise-dominated. Where counts are used without smoothing,
+    a node is noise-dominated if none of its counts is above 0. The counts of such a node say
+    nothing about later rows.
 
     Args:
         children: As for ``class_probabilities``.
@@ -136,9 +138,9 @@ def class_probabilities(children: Children, counts: np.ndarray, deviations: np.n
     Counts of 8 and 2 at the root give 0.8 and 0.2 without noise, 0.78 and 0.22 with s = 1, and 0.58
     and 0.42 with s = 5.
 
-    So a node of few rows beside much noise answers nearly like its parent, and the more so the
-    surer the parent is of its classes. A node of many rows that are clearly different answers for
-    itself. Nothing is tuned: the noise is public, and N and u range over all that is possible.
+    So a node of few rows and much noise predicts nearly like its parent, the more so the purer the
+    parent is. A node of many rows that clearly differ has its own prediction. No constant is tuned:
+    the noise is public, and N and u take all possible values.
 
     Args:
         children: The children of each node, the root first, parents before their children.
@@ -152,11 +154,11 @@ def class_probabilities(children: Children, counts: np.ndarray, deviations: np.n
 def smoothed_probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     """Returns ``class_probabilities``, but none of them 0 or 1 where there is noise.
 
-    A small node without rows of a class may still get such rows later. So m rows with the
-    probabilities of its parent (uniform ones for the root) stand beside a node's N rows (the
-    m-estimate; Cestnik 1990, "Estimating probabilities"): one row, and half a row for each row of
-    the noise's deviation, because N is about as uncertain as that. A node of 19 rows of one
-    class, next to no noise and below a parent of 60 %, predicts 1 - 0.4 / 20, which is 98 %.
+    A small node without rows of a class may still get such rows later. So m rows with the parent's
+    probabilities (uniform ones for the root) are added to a node's N rows (the m-estimate; Cestnik
+    1990, "Estimating probabilities"): one row, and half a row for each row of the noise's
+    deviation, because N is about as uncertain as that. A node of 19 rows of one class, next to no
+    noise and below a parent of 60 %, predicts 1 - 0.4 / 20, which is 98 %.
 
     Args:
         children: As for ``class_probabilities``.
@@ -165,20 +167,22 @@ def smoothed_probabilities(children: Children, counts: np.ndarray, deviations: n
             more rows.
     """
     noise = np.asarray(deviations)
-    # One row like the parent's counts beside a node's own, and half a row more for each deviation of its noise.
+    # One row with the parent's probabilities is added to a node's own, and half a row more for each deviation of its
+    # noise.
     return _probabilities(children, counts, noise, np.where(noise > 0, 1 + 0.5 * noise, 0.0))
 
 
 def counted_probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     """Returns the proportions of counts, those below 0 as 0, with one more row like the parent's.
 
-    A forest averages them over its trees, and noise with them. A tree that leaned on its parents as
-    far as its own noise demands would take away what all trees together tell: docs/forests.md.
+    A forest averages them over its trees, and noise with them. If each tree were shrunk towards its
+    parents as its own noise demands, the average would lose what all trees together show:
+    docs/forests.md.
 
     Args:
         children: As for ``class_probabilities``.
         counts: As for ``class_probabilities``.
-        deviations: Not looked at.
+        deviations: Ignored.
     """
     return _probabilities(children, counts, np.zeros(len(children)), np.ones(len(children)))
 
@@ -194,10 +198,10 @@ def _probabilities(children: Children, counts: np.ndarray, deviations: np.ndarra
         # The grids of 128 nodes fit into a core's cache: 1.7 times as fast as 1,024.
         for batch in np.array_split(level, math.ceil(len(level) / 128)):
             before = probabilities[parents[batch]]
-            own, more = _expected(counts[batch], before, deviations[batch]), unseen[batch, None]
+            expected, more = _expected(counts[batch], before, deviations[batch]), unseen[batch, None]
             rows = np.maximum(counts[batch].sum(axis=1, keepdims=True), 0.0)
-            own += more / np.maximum(rows + more, 1.0) * (before - own)
-            probabilities[batch] = np.where(lost[batch, None], before, own)
+            expected += more / np.maximum(rows + more, 1.0) * (before - expected)
+            probabilities[batch] = np.where(lost[batch, None], before, expected)
     return probabilities
 
 
@@ -209,11 +213,11 @@ def _expected(counts: np.ndarray, before: np.ndarray, deviations: np.ndarray) ->
     counts, noise = counts / unit, deviations[:, None] / unit
     positive = np.maximum(counts, 0.0)
     rows = positive.sum(axis=1, keepdims=True)
-    own = np.where(rows > 0, positive / np.where(rows > 0, rows, 1), before)
+    proportions = np.where(rows > 0, positive / np.where(rows > 0, rows, 1), before)
     if not noise.any():  # trees of a forest take their counts as they are
-        return own
+        return proportions
     # Below a millionth of its largest count, an expectation is as good as the counts themselves.
-    return np.where(noise > 0, _posterior_mean(counts, before, np.maximum(noise, 1e-6)), own)
+    return np.where(noise > 0, _posterior_mean(counts, before, np.maximum(noise, 1e-6)), proportions)
 
 
 def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -221,7 +225,7 @@ def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -
 
     Arrays have shape (nodes, N, u) where they depend on the grid: one axis for the number of rows
     N, one for the distance u. Names and symbols: ``before`` is p, ``across`` is y', ``expected`` is
-    p', ``noise`` is s, ``apart`` is t and ``variance`` is v.
+    p', ``noise`` is s, ``spread`` is t and ``variance`` is v.
     """
     classes = counts.shape[1]
     total, wide = counts.sum(axis=1, keepdims=True), noise * np.sqrt(classes)
@@ -230,10 +234,10 @@ def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -
     # that on both sides.
     rows = (low + (high - low) * _midpoints(GRID_ROWS))[:, :, None]
     gini = (1 - np.square(before).sum(axis=1))[:, None, None]
-    apart = gini * np.square(_midpoints(GRID_DISTANCES)) / max(1, classes - 1)
+    spread = gini * np.square(_midpoints(GRID_DISTANCES)) / max(1, classes - 1)
     # Across: counts (60, 30) become (15, -15), and probabilities (0.8, 0.2) become (0.3, -0.3).
     across, expected = counts - total / classes, before - 1 / classes
-    variance = np.square(rows) * apart + np.square(noise)[:, :, None]
+    variance = np.square(rows) * spread + np.square(noise)[:, :, None]
     # |y' - N p'|^2, multiplied out so that no axis of classes meets the two of the grid.
     distance = _dot(across, across) - 2 * rows * _dot(across, expected) + np.square(rows) * _dot(expected, expected)
     likelihood = (
@@ -243,7 +247,7 @@ def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -
     )
     # Of logarithms the largest is taken off first: exp of the others cannot overflow.
     weight = np.exp(likelihood - likelihood.max(axis=(1, 2), keepdims=True))
-    weight *= rows * apart / variance / weight.sum(axis=(1, 2), keepdims=True)
+    weight *= rows * spread / variance / weight.sum(axis=(1, 2), keepdims=True)
     mean = before + weight.sum(axis=(1, 2))[:, None] * across - (weight * rows).sum(axis=(1, 2))[:, None] * expected
     mean = np.maximum(mean, 0.0)
     return np.asarray(mean / mean.sum(axis=1, keepdims=True))
@@ -264,8 +268,8 @@ def moment_probabilities(children: Children, counts: np.ndarray, deviations: np.
 
     If a node of k classes had the probabilities of its parent, noise alone would put its own at a
     squared distance of about (k - 1) (deviation / rows)^2 (for even classes; up to twice that for
-    pure ones). Any distance beyond that is taken for real: own probabilities weigh 1 - expected /
-    seen, and nothing where that is below 0 (by the method of moments, in the manner of James &
+    pure ones). Any larger distance counts as real: the node's own probabilities get the weight 1 -
+    expected / observed, or 0 if that is negative (method of moments, in the manner of James &
     Stein).
 
     Args:
@@ -284,11 +288,11 @@ def moment_probabilities(children: Children, counts: np.ndarray, deviations: np.
     expected = (counts.shape[1] - 1) * np.square(np.asarray(deviations) / np.maximum(rows, 1.0))
     parents, levels = _family(children)
     for level in levels:
-        own, before = (
+        proportions, before = (
             probabilities[level],
             probabilities[parents[level]] if level[0] else np.full(1, 1 / counts.shape[1]),
         )
-        seen = np.square(own - before).sum(axis=1)
-        weight = np.where(rows[level] > 0, np.maximum(0.0, 1 - expected[level] / np.maximum(seen, 1e-100)), 0.0)
-        probabilities[level] = before + weight[:, None] * (own - before)
+        observed = np.square(proportions - before).sum(axis=1)
+        weight = np.where(rows[level] > 0, np.maximum(0.0, 1 - expected[level] / np.maximum(observed, 1e-100)), 0.0)
+        probabilities[level] = before + weight[:, None] * (proportions - before)
     return probabilities

@@ -176,8 +176,8 @@ class Reliability:
         number = np.minimum((probabilities * bins).astype(int), bins - 1)
         rows = np.bincount(number, minlength=bins)
         sums = [np.bincount(number, weights, bins) for weights in (probabilities, happened.astype(np.float64))]
-        predicted, seen = (np.where(rows > 0, total / np.maximum(rows, 1), np.nan) for total in sums)
-        return cls(predicted, seen, rows, label)
+        predicted, happened_shares = (np.where(rows > 0, total / np.maximum(rows, 1), np.nan) for total in sums)
+        return cls(predicted, happened_shares, rows, label)
 
     @property
     def off(self) -> float:
@@ -185,16 +185,16 @@ class Reliability:
         return float(np.nansum(np.abs(self.predicted - self.happened) * self.rows) / self.rows.sum())
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws what happened over what was predicted; dots as large as their rows are many.
+        """Draws observed frequencies over predicted probabilities; the size of a dot follows its number of rows.
 
-        Bars are 95 % of what chance does to a share of so many rows.
+        Bars show the range in which chance leaves 95 % of the proportions of so many rows.
 
         Raises:
             ImportError: matplotlib is not installed.
         """
         ax = axes_of("shares", ax, (4.5, 4.5))
-        known = self.rows > 0
-        predicted, happened, rows = self.predicted[known], self.happened[known], self.rows[known]
+        occupied = self.rows > 0
+        predicted, happened, rows = self.predicted[occupied], self.happened[occupied], self.rows[occupied]
         ax.plot([0, 1], [0, 1], color=PALE, linewidth=1, linestyle="--")
         # A share of .3 among 100 rows deviates by sqrt(.3 * .7 / 100) = .046 by chance.
         error = SURE * np.sqrt(happened * (1 - happened) / rows)

@@ -119,8 +119,8 @@ def as_array(classes: Sequence[Value]) -> np.ndarray:
 
     Whole numbers beyond 64 bits stay objects.
     """
-    alike = len({type(value) for value in classes}) == 1
-    fits = alike and not (isinstance(classes[0], int) and any(abs(int(value)) >= 2**63 for value in classes))
+    same_type = len({type(value) for value in classes}) == 1
+    fits = same_type and not (isinstance(classes[0], int) and any(abs(int(value)) >= 2**63 for value in classes))
     return np.array(classes) if fits else np.array(classes, dtype=object)
 
 
@@ -143,10 +143,11 @@ class Node:
         counts_scale: Scale of the noise in each of ``counts`` as released; None where they are sums
             or estimates.
         counts_deviation: Standard deviation of the noise in each of ``counts`` as estimated from
-            all answers; the surer a node is of its classes, the less it leans on its parent's. None
-            where counts are taken as they are.
-        label: The position of its class, where that alone was opened and no count; of an inner node
-            by default the label that most of its children have. None where there are counts.
+            all answers; the smaller it is, the less the prediction is shrunk towards the parent's.
+            None where counts are taken as they are.
+        label: The position of the node's class in a tree whose leaves' classes alone were opened;
+            an inner node has by default the most frequent label of its children. None where there
+            are counts.
     """
 
     split: Split | None = None
@@ -168,17 +169,17 @@ class Node:
         """Returns the estimated number of rows, at least 0.
 
         It is the sum of the class counts where they were estimated from all answers; else the noisy
-        size; else the sum of the counts as they are. It is NaN of a node with a label alone.
+        size; else the sum of the counts as they are. It is NaN for a node that has only a label.
         """
         return max(0.0, self._number) if self.label is None else math.nan
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
         """Returns bounds around ``rows`` that hold the true number with probability ``level``.
 
-        They are None where the noise is not known. They follow from the law of the noise alone, and
-        tell nothing about other tables of the same kind. For a size that was asked they are exact.
-        A sum of counts has many noises in it: it gets the bounds of one Laplace variable of its
-        deviation or those of a normal one, the wider of the two, in whole rows.
+        They are None where the noise is not known. They follow from the distribution of the noise
+        alone, and hold for this table only. For a size that was asked they are exact. A sum of
+        counts contains several noises: its bounds are those of a Laplace or of a normal variable
+        with its deviation, whichever are wider, in whole rows.
 
         Raises:
             QueryError: ``level`` is not between 0 and 1.

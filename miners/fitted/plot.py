@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """This module draws a fitted tree from left to right, with a line for each leaf.
 
-Trees with nominal splits are wide, and text is wide too; so levels are columns and leaves are
-lines, and a tree of a hundred leaves is a tall page that reads like a table rather than a broad one
-that does not read at all.
+Trees with nominal splits are wide, and so is text. Therefore levels are columns and leaves are
+lines: a tree of a hundred leaves becomes a tall page that is read like a table.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def _drawn(picture: Sketch, ax: Axes, page: tuple[float, float], scale: float) -
         column = columns[card.depth]
         if card.parent is not None:
             before = columns[card.depth - 1]
-            # A path leaves where its parent's text ends, and bends just before its own column.
+            # A path begins where the parent's text ends, and bends just before the child's column.
             start = before.start + _line_wide(picture.cards[card.parent]) + 0.06
             pen.link((start, heights[card.parent]), column.start, (_left(card, column), y), card.rows / whole)
         (_inner if card.children else _end)(pen, card, column, y)

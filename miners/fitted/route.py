@@ -130,26 +130,26 @@ class Router:
     def reached(self, codes: Mapping[str, np.ndarray], rows: int) -> Iterator[tuple[slice, np.ndarray]]:
         """Yields rows, some at a time that a processor keeps at hand, and the nodes where they end up.
 
-        These have shape (trees, rows of the block), and are numbered through all trees.
+        The nodes have shape (trees, rows of the block); their numbers run through all trees.
         """
-        finders = [(codes[name], own.finder(rows)) for name, own in self._bins.items()]
+        finders = [(codes[name], column_bins.finder(rows)) for name, column_bins in self._bins.items()]
         bins = np.zeros((1 + len(finders), self._rows), dtype=np.int64)
         for first in range(0, rows, self._rows):
             block = slice(first, min(first + self._rows, rows))
-            for row, (own, find) in enumerate(finders, 1):
-                bins[row, : block.stop - first] = find(own[block])
+            for row, (column_bins, find) in enumerate(finders, 1):
+                bins[row, : block.stop - first] = find(column_bins[block])
             yield block, self._walk(bins, np.arange(block.stop - first))
 
-    def _walk(self, bins: np.ndarray, own: np.ndarray) -> np.ndarray:
+    def _walk(self, bins: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Returns the nodes at which rows with these bins end up."""
         # At a root, all rows are split by one column.
-        at = bins[self._root_rows, : len(own)] + self._roots
+        at = bins[self._root_rows, : len(positions)] + self._roots
         # Row 7 of a block at a node that is split by the second column has its bin at 2 * the block's rows + 7.
         for _ in range(self._depth - 1):
             place = self._next.take(at)
             at = place >> PLACE_BITS
             place &= (1 << PLACE_BITS) - 1
-            place += own
+            place += positions
             at += bins.ravel().take(place)
         return self._to.take(at)
 
@@ -159,18 +159,21 @@ def encode_rows(
 ) -> dict[str, np.ndarray]:
     """Returns the codes of the columns that a model needs; see ``encode``.
 
-    It warns of categories that the schema does not declare, of what is no number or missing in a
-    numeric column, and of numbers further outside the declared bounds than these are apart; and it
-    says what happens ``otherwise``. The warning counts rows, so this is for rows that anybody may
-    see.
+    It warns of undeclared categories, of texts and missing values in a numeric column, and of
+    numbers that lie outside the declared bounds by more than the width of the bounds; ``otherwise``
+    says how such rows are treated. The warning counts rows, so these must be public.
     """
     # In small integers: new memory for a million rows takes longer than their codes.
     codes = {
         name: encode(schema, name, frame).astype(np.min_scalar_type(-schema.columns[name].codes)) for name in names
     }
-    told = [one for name, own in codes.items() for one in _complaints(schema, name, values_of(name, frame), own)]
-    if told:
-        warnings.warn(f"{'; '.join(told)}. {otherwise}", UndeclaredValueWarning, stacklevel=5)
+    complaints = [
+        complaint
+        for name, column_codes in codes.items()
+        for complaint in _complaints(schema, name, values_of(name, frame), column_codes)
+    ]
+    if complaints:
+        warnings.warn(f"{'; '.join(complaints)}. {otherwise}", UndeclaredValueWarning, stacklevel=5)
     return codes
 
 

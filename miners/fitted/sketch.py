@@ -44,8 +44,8 @@ class NodeCard:
         probabilities: Class probabilities; of a numeric target how far its mean is from the lower bound on
             the scale from 0 to 1 that ends at the upper one. Empty without counts.
         best: The likeliest class.
-        vote: The class and its probability, a long name cut short: ``>50K 74%``; or the mean. ``>50K
-            74%, as above`` where noise has eaten the node's own rows.
+        vote: The class and its probability, a long name cut short: ``>50K 74%``; or the mean.
+            ``>50K 74%, as above`` for a noise-dominated node.
         mix: The same in full; the three likeliest where there are more than two classes; or the
             mean with its 95 % interval.
         rows: Estimated number of rows; 0 without counts.
@@ -119,8 +119,9 @@ def sketch(
         target: The predicted column.
         nodes: The nodes; the root first, each before its children.
         depths: Splits above each.
-        probabilities: Class probabilities of each, or the weights of the two ends of a numeric target,
-            shape (nodes, classes). Of nodes with a label alone 1 for the class, else 0.
+        probabilities: Class probabilities of each, or the weights of the two ends of a numeric
+            target, shape (nodes, classes). A node that has only a label has 1 for its class, else
+            0.
         means: The means of a numeric target: each node's mean and its interval, shape (nodes, 3).
         noise_dominated: The noise-dominated nodes, which predict as their parent does, shape (nodes,).
         max_depth: Levels of splits to show; deeper nodes are folded into their ancestor.
@@ -138,8 +139,8 @@ def sketch(
             names |= zip(node.children, part_names(node, schema), strict=True)
             parents |= dict.fromkeys(node.children, index)
         # Of a numeric target the second end's weight is shown.
-        own = probabilities[index] if means is None else probabilities[index, 1:]
-        vote, mix = _votes(classes, own) if means is None else _mean(schema.numeric(target.name), means[index])
+        shares = probabilities[index] if means is None else probabilities[index, 1:]
+        vote, mix = _votes(classes, shares) if means is None else _mean(schema.numeric(target.name), means[index])
         if node.label is not None:
             mix = "" if node.children else classes[node.label]
             vote = shorten(mix, NAME)
@@ -152,8 +153,8 @@ def sketch(
             branch=names[index][0],
             meaning=names[index][1],
             question=None if node.split is None else plain(node.split.column),
-            probabilities=tuple(own.tolist()) if node.label is None else (),
-            best=int(own.argmax()),
+            probabilities=tuple(shares.tolist()) if node.label is None else (),
+            best=int(shares.argmax()),
             vote=vote + above,
             mix=mix + above,
             rows=0.0 if node.label is not None else node.rows,
@@ -187,7 +188,7 @@ def _limit(nodes: Sequence[Node], depths: Sequence[int], max_depth: int | None, 
     # leaf and a split node of two leaves has 1, 2 and 3 ends at 0, 1 and 2 levels.
     while max_ends is not None and limit > 1:
         if (
-            sum(own == limit or (own < limit and node.is_leaf) for own, node in zip(depths, nodes, strict=True))
+            sum(depth == limit or (depth < limit and node.is_leaf) for depth, node in zip(depths, nodes, strict=True))
             <= max_ends
         ):
             break
@@ -196,7 +197,7 @@ def _limit(nodes: Sequence[Node], depths: Sequence[int], max_depth: int | None, 
 
 
 def part_names(node: Node, schema: Schema) -> list[tuple[str, str]]:
-    """Returns what the branches below a node are called, each in short and in full."""
+    """Returns the names of the branches below a node, each in short and in full."""
     if node.split is None:
         return []
     if not isinstance(node.split, Groups):
@@ -315,8 +316,8 @@ def _dot_bar(card: NodeCard) -> str:
     that rounding does not add up.
     """
     cells, total, last = [], 0.0, 0
-    seen = [(colour(number), share) for number, share in enumerate(card.probabilities) if DOT_BAR * share >= 1]
-    for shade, share in [*seen, (TRACK, 1.0)]:
+    visible = [(colour(number), share) for number, share in enumerate(card.probabilities) if DOT_BAR * share >= 1]
+    for shade, share in [*visible, (TRACK, 1.0)]:
         total += share
         end = min(DOT_BAR, int(DOT_BAR * total + 0.5))
         if end > last:
@@ -355,7 +356,7 @@ def text(picture: Sketch, heading: str) -> str:
 
 
 def _line(card: NodeCard) -> str:
-    """Returns what a line of text tells about a node, after its branch."""
+    """Returns the rest of a node's line of text, after its branch."""
     if card.question is not None and not card.hidden:
         return _joined("; ", _joined(", ", card.counted, card.mix), f"split by {card.question}")
     below = f"{many(card.hidden, 'leaf', 'leaves')} below, by {card.question}" if card.hidden else ""
@@ -387,7 +388,7 @@ def html(picture: Sketch, heading: str) -> str:
 
 
 def _inner(card: NodeCard, below: str) -> str:
-    """Returns a node that opens and closes what is below it."""
+    """Returns a node whose subtree opens and closes."""
     opened = " open" if card.depth < 2 else ""
     question = f" &mdash; <i>{escape(card.question or '')}&thinsp;?</i>"
     summary = f"<summary>{_summary(card)}{question}</summary>"

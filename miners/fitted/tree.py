@@ -2,9 +2,9 @@
 """A fitted tree is public data made of noisy answers; all miners that grow trees share it.
 
 Order: a tree as plain numpy arrays, like scikit-learn's ``tree_``, for tools that want no objects;
-trees as tables, a row for each node or each leaf's rule, and how much each column says; ``Tree``;
-``Forest``, which averages the answers of trees for one target under one schema, and is public data
-like each of them.
+trees as tables (a row for each node, or for each leaf's rule), and the importance of columns;
+``Tree``; ``Forest``, which averages the answers of trees for one target under one schema, and is
+public data like each of them.
 
 Privacy:
     Claim: a tree costs nothing to use, show, store or send.
@@ -191,7 +191,7 @@ def _answers(tree: Tree) -> dict[str, np.ndarray]:
     """Returns what each node predicts, by column name."""
     if not tree.classes:
         numbers = {"predicts": tree.values, **dict(zip(("low", "high"), tree.intervals().T, strict=True))}
-        return {name: tree.schema.numeric(tree.target).shown(own) for name, own in numbers.items()}
+        return {name: tree.schema.numeric(tree.target).shown(column) for name, column in numbers.items()}
     predicted = {"predicts": as_array(tree.classes)[tree.answers.argmax(axis=1)]}
     probabilities = {f"share of {text_of(value)}": tree.answers[:, code] for code, value in enumerate(tree.classes)}
     return predicted | (probabilities if tree.is_counted else {})
@@ -211,11 +211,11 @@ NAMED_COLUMNS = 5  # in a one-line text
 
 
 def faint_of(trees: Sequence[Tree], copies: int = 1) -> tuple[str, ...]:
-    """Says of which classes, or ends of a numeric target, trees know too little; empty if of none.
+    """Warns of classes, or ends of a numeric target, with too few rows for their noise; empty for none.
 
-    Rows that are at least four deviations of their noise are known within a factor of two in nineteen
-    cases of twenty. The answers of leaves, weighed by their rows, should add up to them as nearly: where they
-    do not, noise in the leaves is large, or trees disagree.
+    A number of rows of at least four deviations of its noise is right within a factor of two in 95
+    % of cases. The predictions of leaves, weighted by their rows, should add up to it as exactly.
+    If they do not, the noise in the leaves is large, or the trees disagree.
 
     Args:
         trees: All trees of a model.
@@ -223,12 +223,12 @@ def faint_of(trees: Sequence[Tree], copies: int = 1) -> tuple[str, ...]:
     """
     noise = sum(tree.nodes[0].counts_deviation or 0.0 for tree in trees) / len(trees) ** 0.5 / copies
     rows = np.sum([tree.nodes[0].counts for tree in trees], axis=0) / copies
-    told = np.sum(
+    predicted = np.sum(
         [np.array([tree.nodes[leaf].rows for leaf in tree.leaves]) @ tree.probabilities[tree.leaves] for tree in trees],
         axis=0,
     )
     few = rows < 4 * noise
-    apart = ~few & ((told < rows * copies / 2) | (told > 2 * rows * copies)) & (noise > 0)
+    inconsistent = ~few & ((predicted < rows * copies / 2) | (predicted > 2 * rows * copies)) & (noise > 0)
     target, classes = trees[0].target, trees[0].classes
     hidden = (
         f"the mean of `{target}` can hardly be distinguished from an end of its range. The range is too wide, or the "
@@ -239,8 +239,8 @@ def faint_of(trees: Sequence[Tree], copies: int = 1) -> tuple[str, ...]:
         f"noise in the leaves hides `{target}`: what they predict does not add up to the rows of the whole table "
         "within a factor of two; take fewer or shallower trees, or a larger `epsilon`."
     )
-    told_few = rare_classes(target, classes, rows, noise, few) if classes else hidden
-    return tuple(doubt for doubt, found in ((told_few, few), (blurred, apart)) if found.any())
+    rare = rare_classes(target, classes, rows, noise, few) if classes else hidden
+    return tuple(doubt for doubt, found in ((rare, few), (blurred, inconsistent)) if found.any())
 
 
 class Tree:
@@ -349,7 +349,7 @@ class Tree:
     def is_counted(self) -> bool:
         """Returns whether nodes have counts.
 
-        Of a tree that parties grow together only the class of each leaf is opened.
+        In a tree that parties grow together, only the class of each leaf is opened.
         """
         return self.nodes[0].label is None
 
@@ -524,13 +524,13 @@ class Tree:
 
     @cached_property
     def importances(self) -> dict[str, float]:
-        """Returns how much each column's splits tell apart, as shares of 1; nothing without a split.
+        """Returns the importance of each column, with sum 1; empty without a split.
 
-        A split counts by the rows below it times the spread of its children's answers around their
-        mean: with children of 30 and 10 rows whose shares of a class are 0.5 and 0.9, the mean is
-        0.6 and the spread of that class 30 x 0.01 + 10 x 0.09. Of classes that is the decrease of
-        the Gini impurity (Breiman et al. 1984, sec. 5.3), of means that of the squared error, in
-        estimated rows.
+        The importance of a split is the number of rows below it times the spread of its children's
+        answers around their mean: with children of 30 and 10 rows whose shares of a class are 0.5
+        and 0.9, the mean is 0.6 and the spread of that class 30 x 0.01 + 10 x 0.09. For classes
+        that is the decrease of the Gini impurity (Breiman et al. 1984, sec. 5.3), for means that of
+        the squared error, in estimated rows.
         """
         gains: defaultdict[str, float] = defaultdict(float)
         for node in self.nodes:
@@ -742,7 +742,7 @@ class Forest:
 
     @cached_property
     def importances(self) -> dict[str, float]:
-        """Returns how much each column's splits tell apart, as shares of 1; trees count alike."""
+        """Returns the importance of each column, with sum 1; all trees have equal weight."""
         together: defaultdict[str, float] = defaultdict(float)
         for tree in self.trees:
             for column, share in tree.importances.items():
@@ -780,14 +780,16 @@ class Forest:
     def _average(self, frame: Frame, answers: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the mean over the trees of the answer at each row's node."""
         rows = length(frame)
-        codes = encode_rows(self.schema, dict.fromkeys(name for own in self._routers for name in own.columns), frame)
+        codes = encode_rows(
+            self.schema, dict.fromkeys(name for node_answers in self._routers for name in node_answers.columns), frame
+        )
         # Two trees that give a row shares of .9 and .6: .75.
         result = np.zeros((rows, *answers[0].shape[1:]))
         for router, first in zip(self._routers, range(0, len(answers), TREES_AT_ONCE), strict=True):
-            own = np.concatenate(answers[first : first + TREES_AT_ONCE])
+            node_answers = np.concatenate(answers[first : first + TREES_AT_ONCE])
             for block, reached in router.reached(codes, rows):
                 for nodes in reached:
-                    result[block] += own.take(nodes, axis=0)
+                    result[block] += node_answers.take(nodes, axis=0)
         return result / len(self.trees)
 
     @cached_property

@@ -121,7 +121,7 @@ def log_probabilities(tables: list[np.ndarray], totals: np.ndarray, scale: float
 
 def _moved(table: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """Returns a table whose class totals are the known ones."""
-    # Five cells of a class with 90 rows in all, of which 100 are known: each gets 2 more.
+    # A class has 90 rows in five cells, and its known total is 100: each cell gets 2 more.
     return np.asarray(table - (table.sum(axis=0) - totals) / len(table))
 
 
@@ -143,7 +143,7 @@ def reliable_probabilities(
     of_classes, others = totals / totals.sum(), len(totals) - 1
     chance = of_classes * (1 - of_classes)
     noise = 2 * scale**2 * ((1 - of_classes) ** 2 + others * of_classes**2)
-    # Moved to known totals, of m cells m - 1 are free, and of K classes K - 1.
+    # With fixed totals, m - 1 of m cells and K - 1 of K classes are free.
     free = np.array([len(table) - 1 for table in tables])
     away, variances = np.empty(len(tables)), np.empty(len(tables))
     by_chance = free * [(chance * totals.sum() / len(table) + noise).sum() for table in tables]
@@ -154,7 +154,7 @@ def reliable_probabilities(
         mean = np.average(estimate.points, axis=0, weights=rows)
         variances[number] = np.average((estimate.points - mean) ** 2, axis=0, weights=rows).sum()
     shares = np.maximum(0.0, 1 - by_chance / np.maximum(away, 1e-9))
-    # A variance of so many free squares has an error of the root of 2 / squares of itself.
+    # The relative error of a variance from so many free squares is the root of 2 / squares.
     errors = (1 - shares) ** 2 * 2 / (free * others)
     return shares + errors / (errors + ANY_SHARE) * (np.average(shares, weights=variances + 1e-9) - shares)
 
@@ -298,7 +298,7 @@ class Card(Shown):
 
     @property
     def importances(self) -> dict[str, float]:
-        """The spread of each attribute's points among rows, as proportions of 1; half of a pair's is each one's."""
+        """The importances of attributes, with sum 1; each attribute of a pair gets half of the pair's."""
         total = sum(term.spread for term in self.terms)
         return {
             name: sum(term.spread / len(term.columns) for term in self.terms if name in term.columns) / total
@@ -424,8 +424,8 @@ class Card(Shown):
 
 def probabilities(scores: np.ndarray) -> np.ndarray:
     """Returns class probabilities from log-odds, shape (rows, 1), or from scores of each class."""
-    # One score of ln 3 stands beside a 0: odds of 1 and 3, shares .25 and .75. All rows of a class lie
-    # side by side, for a sum along a row of two takes many times as long.
+    # One score of ln 3 stands beside a 0: odds of 1 and 3, shares .25 and .75. All rows of a class lie side by side,
+    # because sums along rows of two take many times as long.
     of_classes = np.vstack([np.zeros(len(scores)), scores.T]) if scores.shape[1] == 1 else scores.T.copy()
     odds = np.exp(of_classes - of_classes.max(axis=0))
     return np.ascontiguousarray((odds / odds.sum(axis=0)).T)

@@ -140,7 +140,7 @@ def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], turns: Collection[in
 
 
 def rows_epsilon(schema: Schema, epsilon: Epsilon) -> float:
-    """Returns the most rows times the loss of one row: the size of the whole table in noise scales."""
+    """Returns the largest number of rows times the loss of one row: the size of the table in noise scales."""
     return schema.max_rows * float(epsilon.per_row(schema.distance))
 
 
@@ -148,8 +148,9 @@ def choice_fraction(attributes: int, cells: float) -> float:
     """Returns the share of a step's loss that chooses its attribute; the rest is its sums'.
 
     At a share c of the loss, a choice among A attributes errs by up to 2 ln A / c noise scales; at
-    1 - c the sums of K cells, two numbers each, by 2 K / (1 - c) in all. Both together are least where
-    the shares are as the root of ln A to that of K: 1 to 2 for 14 attributes of about 11 cells.
+    1 - c the sums of K cells, two numbers each, by 2 K / (1 - c) in all. The total error is
+    smallest if the two shares are in proportion to the roots of ln A and of K: 1 to 2 for 14
+    attributes of about 11 cells.
 
     Args:
         attributes: The number of attributes.

@@ -118,7 +118,7 @@ class Asking(ABC, Generic[P]):
 
     @abstractmethod
     def choice(self, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives) -> CardCells:
-        """Chooses an attribute about whose cells the scores so far are most wrong."""
+        """Chooses the attribute in whose cells the present scores have the largest error."""
 
     @abstractmethod
     def sums(self, step: int, spec: CardCells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
@@ -233,7 +233,7 @@ class Objective(ABC):
         """The L1 norm of a row in the sums of a step, in their units."""
 
     def nearer(self, counts: np.ndarray, scale: float) -> Self:
-        """Returns the objective whose ``base_parts`` are where rows are; of numbers alone."""
+        """Returns the objective whose ``base_parts`` cover the range of the rows; only for numbers."""
         return self
 
     @property
@@ -409,7 +409,7 @@ class _Classes(Objective):
     table_parts = base_parts
 
     def rows(self, everything: P) -> P:
-        """Returns the rows that have a class: all, or one part of a partition by that."""
+        """Returns the rows that have a class: all rows, or the part of a partition with a class."""
         if not self.column.nullable:
             return everything
         return everything.partition(Groups(self.target, (self.column.values,)))

@@ -120,7 +120,7 @@ class CardFit(FitPlan[Any]):
         return card
 
     def _stepped(self, asking: Asking[Any], objective: Objective, card: Card, number: int) -> Card:
-        """Chooses an attribute where the scores are off, and moves its points."""
+        """Chooses an attribute with large errors of the scores, and updates its points."""
         loss = objective.loss(card)
         spec = asking.choice(number, self.offered, objective, loss) if len(self.offered) > 1 else self.specs[0]
         sums = asking.sums(number, spec, objective, loss)

@@ -223,7 +223,7 @@ def _panel(ax: Axes, card: Card, term: Term, scale: tuple[float, float]) -> None
 def _steps(ax: Axes, card: Card, term: Term, spec: Cuts, scale: tuple[float, float]) -> None:
     """Draws points over a numeric attribute, those of missing values beside it.
 
-    All cells are equally wide, for cuts crowd where values do.
+    All cells are equally wide, because cuts are dense where values are.
     """
     points, margins = (numbers[:, 0] for numbers in _with_margins(card, term))
     cells = len(spec.points) + 1

@@ -23,7 +23,7 @@ from pinq.public.schema import Schema, Value
 
 def require_level(level: float) -> float:
     """Returns the level. Raises ``QueryError`` unless it is above 0 and clearly below 1."""
-    # Confidence in many numbers together is higher yet, and must differ from 1.
+    # The level of each of many joint intervals is higher still, and must stay below 1.
     if not is_number(level, 0, 1 - 1e-9) or level == 0:
         allowed = "between 0 and 1, 0 excluded and at most 0.999999999, for example 0.95"
         raise QueryError(f"is {level!r}", parameter="level", allowed=allowed)

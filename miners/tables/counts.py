@@ -43,13 +43,13 @@ Kept = tuple[int, ...]
 
 def subsets(axes: int) -> list[Kept]:
     """Lists the axes that the table and each margin keep, most first: (0, 1), (0,), (1,) and ()."""
-    kept = [tuple(axis for axis in range(axes) if mask >> axis & 1) for mask in range(2**axes)]
-    return sorted(kept, key=lambda subset: (-len(subset), subset))
+    margins = [tuple(axis for axis in range(axes) if mask >> axis & 1) for mask in range(2**axes)]
+    return sorted(margins, key=lambda subset: (-len(subset), subset))
 
 
-def summed(cells: np.ndarray, kept: Kept) -> np.ndarray:
+def summed(cells: np.ndarray, axes: Kept) -> np.ndarray:
     """Returns the margin that keeps some axes."""
-    return np.asarray(cells.sum(axis=tuple(axis for axis in range(cells.ndim) if axis not in kept)))
+    return np.asarray(cells.sum(axis=tuple(axis for axis in range(cells.ndim) if axis not in axes)))
 
 
 def agreeing(tables: Mapping[Kept, np.ndarray]) -> np.ndarray:
@@ -82,23 +82,24 @@ def agreeing(tables: Mapping[Kept, np.ndarray]) -> np.ndarray:
         having = [kept for kept in tables if set(effect) <= set(kept)]
         together = np.sum([_spread(tables[kept], kept, shape) for kept in having], axis=0)
         weight = sum(_cells_summed(kept, shape) for kept in having)
-        own = together / weight
+        part = together / weight
         # Of cells 4 and 8 the effect of no axis is 6 and 6, that of their axis is -2 and 2.
         for axis in range(axes):
-            mean = np.broadcast_to(own.mean(axis=axis, keepdims=True), shape)
-            own = own - mean if axis in effect else mean
-        cells += own
+            mean = np.broadcast_to(part.mean(axis=axis, keepdims=True), shape)
+            part = part - mean if axis in effect else mean
+        cells += part
     return cells
 
 
 def nearest_nonnegative(values: np.ndarray, tables: int = 1) -> np.ndarray:
-    """Projects numbers on those of at least 0 with the same total, or 0 if that is negative.
+    """Projects numbers onto non-negative numbers with the same total, or 0 if that is negative.
 
-    All are lowered by one amount and cut at 0: of (5, 1, -2), total 4, by 1: (4, 0, 0).
+    All are lowered by one amount and cut at 0: (5, 1, -2) with total 4 is lowered by 1 to (4, 0,
+    0).
 
     Args:
         values: The numbers.
-        tables: The number of tables that they are, one after another, each with a total of its own.
+        tables: The number of tables in ``values``, one after another, each with its own total.
     """
     flat = values.astype(np.float64).reshape(tables, -1)
     total = np.maximum(flat.sum(axis=1, keepdims=True), 0)
@@ -111,7 +112,7 @@ def nearest_nonnegative(values: np.ndarray, tables: int = 1) -> np.ndarray:
 
 
 def whole_counts(values: np.ndarray) -> np.ndarray:
-    """Rounds numbers of at least 0 to whole ones of the same total, those with the largest fractions upward."""
+    """Rounds non-negative numbers to whole ones of the same total; those with the largest fractions are rounded up."""
     # Of 1.6, 2.7 and 0.7, total 5: 1, 2 and 0, and the two that are missing go to the second and the third.
     flat = values.reshape(-1)
     rounded = np.floor(flat + 1e-9)
@@ -122,8 +123,8 @@ def whole_counts(values: np.ndarray) -> np.ndarray:
 
 def _spread(margin: np.ndarray, kept: Kept, shape: tuple[int, ...]) -> np.ndarray:
     """Returns a margin with the axes that it sums over, alike along them."""
-    own = [length if axis in kept else 1 for axis, length in enumerate(shape)]
-    return np.broadcast_to(margin.reshape(own), shape).astype(np.float64)
+    lengths = [length if axis in kept else 1 for axis, length in enumerate(shape)]
+    return np.broadcast_to(margin.reshape(lengths), shape).astype(np.float64)
 
 
 def _cells_summed(kept: Kept, shape: tuple[int, ...]) -> int:
@@ -147,8 +148,8 @@ class CountQuestion:
     level: float
     reuse: bool
 
-    def line(self, schema: Schema, asked: str) -> PlanLine:
-        return count_line(schema, asked, len(self.parts), self.epsilon)
+    def line(self, schema: Schema, query: str) -> PlanLine:
+        return count_line(schema, query, len(self.parts), self.epsilon)
 
     def ask(self) -> CountCells:
         values = self.parts.noisy_count(epsilon=self.epsilon.exact, reuse=self.reuse)
@@ -178,7 +179,7 @@ class CountCells:
 
         Args:
             values: The counts.
-            cut: Whether the intervals end at 0, as all counts do; that of a negative count is the one of 0.
+            cut: Whether intervals are cut at 0; a negative count gets the interval of 0.
         """
         values = values.reshape(self.values.shape)
         half = (self.high - self.low) / 2
@@ -192,9 +193,9 @@ class CountCells:
     def margin(self, kept: Kept, exact: np.ndarray, level: float) -> CountCells:
         """Sums cells; intervals are those of sums of the noises in ``exact``, the queried counts."""
         # Of 3 x 4 cells, a sum of each row has 4 noises, and the total 12.
-        asked, noises = summed(exact, kept), _cells_summed(kept, exact.shape)
+        sums, noises = summed(exact, kept), _cells_summed(kept, exact.shape)
         half = int(half_width(np.ones(1), self.scale, level, times=noises))
-        return CountCells(summed(self.values, kept), asked - half, asked + half, np.nan)
+        return CountCells(summed(self.values, kept), sums - half, sums + half, np.nan)
 
 
 def margin_frame(cells: pd.DataFrame, kept: Kept, margin: CountCells) -> pd.DataFrame:
@@ -247,17 +248,17 @@ class CrossTable:
             for kept, share in zip(tables, shares, strict=True)
         }
         title = self._title(whole)
-        told = {MARGINS: self.margins is True, ASKED: self.margins == "asked"}
-        told |= {CONSISTENT: self.consistent, NONNEGATIVE: self.nonnegative}
-        notes = tuple(note for note, holds in told.items() if holds)
+        all_notes = {MARGINS: self.margins is True, ASKED: self.margins == "asked"}
+        all_notes |= {CONSISTENT: self.consistent, NONNEGATIVE: self.nonnegative}
+        notes = tuple(note for note, holds in all_notes.items() if holds)
         lines = tuple(question.line(handle.schema, self._title(kept)) for kept, question in questions.items())
         picture: Picture = "heat" if len(self.axes) == 2 else "bars"
 
         def answer() -> Table:
             tables = self._tables({kept: question.ask() for kept, question in questions.items()})
             frame = tables[whole].frame(questions[whole].parts)
-            frames = [frame, *(margin_frame(frame, kept, own) for kept, own in tables.items() if kept != whole)]
-            scale = pd.concat([own.scales() for own in tables.values()], ignore_index=True)
+            frames = [frame, *(margin_frame(frame, kept, counts) for kept, counts in tables.items() if kept != whole)]
+            scale = pd.concat([counts.scales() for counts in tables.values()], ignore_index=True)
             return Table(title, pd.concat(frames, ignore_index=True), scale, draft.total, self.level, notes, picture)
 
         draft = Draft(title, lines, answer, notes)
@@ -269,8 +270,8 @@ class CrossTable:
         if self.consistent:
             cells = agreeing(tables)
             cells = whole_counts(nearest_nonnegative(cells)) if self.nonnegative else cells
-            return {kept: own.moved(summed(cells, kept), cut=self.nonnegative) for kept, own in answered.items()}
-        moved = {kept: own.nonnegative() if self.nonnegative else own for kept, own in answered.items()}
+            return {kept: counts.moved(summed(cells, kept), cut=self.nonnegative) for kept, counts in answered.items()}
+        moved = {kept: counts.nonnegative() if self.nonnegative else counts for kept, counts in answered.items()}
         if self.margins is True:
             ((whole, table),) = moved.items()
             exact = answered[whole].values

@@ -183,7 +183,7 @@ def grouped(
     for column, names in statistics.items():
         handle.schema.column(column)
         kinds += [(_named(name), column, 1) for name in dict.fromkeys(names if is_listing(names) else [names])]
-    # What declares no missing values has none, and is not asked for them.
+    # A column that declares no missing values is not queried for them.
     kinds = [kind for kind in kinds if kind[0] is not Missing or handle.schema.column(kind[1]).nullable]
     if not kinds:
         raise QueryError("names nothing to ask; for example {'age': ['mean', 'std']}", parameter="statistics")
@@ -281,9 +281,9 @@ def drafted(
 
     def answer() -> Table:
         answers = [statistic.ask(flat) for statistic in statistics]
-        told = [note for statistic, own in zip(statistics, answers, strict=True) for note in statistic.notes(own)]
+        added = [note for statistic, own in zip(statistics, answers, strict=True) for note in statistic.notes(own)]
         frame, scale = _frame(parts, [estimate for own in answers for estimate in own])
-        return Table(title, frame, scale, draft.total, level, (*notes, *dict.fromkeys(told)), picture)
+        return Table(title, frame, scale, draft.total, level, (*notes, *dict.fromkeys(added)), picture)
 
     draft = Draft(title, lines, answer, notes)
     return draft
@@ -323,7 +323,7 @@ def correlation(
     """Computes the correlations of all pairs of columns; ``plot`` draws a map.
 
     Rows far from the mean in many columns count less, as far as epsilon makes this necessary: the
-    larger epsilon and the more rows, the closer is the result to Pearson's correlation.
+    larger epsilon and the more rows, the closer the result is to Pearson's correlation.
 
     Args:
         handle: A private handle.
@@ -331,8 +331,8 @@ def correlation(
             indicator for each value except the first.
         epsilon: The cost of the whole table.
         level: The probability with which each interval contains Pearson's correlation of the rows.
-            Intervals include the noise and a plausible effect of rows that count less: as much as
-            heavy tails have, or less where the columns' variances show less (docs/linear.md).
+            Intervals include the noise and a plausible effect of the rows that count less: that of
+            heavy tails, or less if the columns' variances show less (docs/linear.md).
         reuse: Whether to return the stored answers of an identical earlier call, at no cost.
 
     Returns:
@@ -382,13 +382,14 @@ def _correlations(
     roots = np.sqrt(np.maximum(variances, noise))
     found = np.clip(covariance / np.outer(roots, roots), -1, 1)
     # r = c / (s t): noise in c moves it by noise / (s t), and noise in s² and t² by r / 2 of the same each.
-    each = noise / np.outer(roots, roots)
-    own = noise / roots**2
-    # Variances are in those that the first query found, so a column of .8 lost .2 of it, give or take its noise.
+    deviation = noise / np.outer(roots, roots)
+    relative = noise / roots**2
+    # Variances are in units of those that the first query found: a column of .8 has lost .2 of its variance, up to
+    # noise.
     lost = norm.shift(np.hypot(np.maximum(1 - variances, 0), coordinates.doubt))
     shift = np.maximum(lost[:, None], lost[None, :])
-    deviations = np.sqrt(each**2 + found**2 * (own[:, None] ** 2 + own[None, :] ** 2) / 4 + shift**2)
-    hidden = own > 1 / 3  # a variance of 3 deviations of its noise is any
+    deviations = np.sqrt(deviation**2 + found**2 * (relative[:, None] ** 2 + relative[None, :] ** 2) / 4 + shift**2)
+    hidden = relative > 1 / 3  # a variance of 3 deviations of its noise is any
     deviations[hidden | hidden[:, None]] = 2.0
     np.fill_diagonal(found, 1.0)
     np.fill_diagonal(deviations, 0.0)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Quantile`` finds several quantiles of a column, of all groups at once.
 
-First by halving: the middle one of the quantiles is chosen by ``exp_mech`` among all cuts with
-``Balance(share)``. It cuts the rows in two, which are disjoint: on each side the middle one of the
-quantiles that are left is chosen next, and both sides cost what one costs. So k quantiles take
-about log2(k + 1) choices on the way of a row, not k. Quartiles of ages: the median 37 first, then
+The first step is halving: ``exp_mech`` chooses the middle one of the quantiles among all cuts, with
+``Balance(share)``. The cut divides the rows into two disjoint parts. On each side the middle one of
+its quantiles is chosen next, and both sides together cost as much as one. So each row takes part in
+about log2(k + 1) choices for k quantiles, not in k. Quartiles of ages: the median 37 first, then
 the median of those below and the median of those above.
 
-Then by counting, twice: rows between points around the chosen cuts, and rows in the cells that
-those counts leave to each quantile. They correct a cut beside a value that many rows share, and say
-within which bounds each quantile lies (``CountedCuts``). At a point x and for a share q, the *surplus*
-is (1 - q) times the rows below x minus q times those above. It grows with x, and passes 0 in the
-cell of the quantile.
+The second step is counting, twice: first the rows between points around the chosen cuts, then the
+rows in the cells where each quantile may still lie. The counts correct a cut beside a value of many
+rows, and give the bounds of each quantile (``CountedCuts``). At a point x and for a share q, the
+*surplus* is (1 - q) times the rows below x minus q times those above. It grows with x, and passes 0
+in the cell of the quantile.
 
 Privacy:
     Nothing is released here but answers of ``exp_mech`` and ``noisy_count``; where to count follows
@@ -47,7 +47,7 @@ STEP = 4  # a ladder's points are 1, 4, 16, ... cells from a chosen cut
 # The cells that a ladder leaves to a quantile are counted in so many pieces at most: intervals are as narrow as of 16,
 # and a level of .5 holds in .69 to .72 of draws, not .73 to .77 (the draws of tests/unit/tables/test_intervals.py).
 PIECES = 24
-LIKELY, SURE = 2.0, 3.0  # standard deviations from 0, beyond which a surplus likely, or surely, has a sign
+LIKELY, SURE = 2.0, 3.0  # standard deviations from 0 beyond which the sign of a surplus is likely, or certain
 
 
 @dataclass(frozen=True)
@@ -76,18 +76,18 @@ class CountedCuts:
         return np.asarray(self.scale * np.sqrt(2 * (times * weights**2).sum(axis=1)))
 
     def around(self, share: float) -> tuple[int, int]:
-        """Returns the first cell that is likely the quantile's, and the first above all such."""
+        """Returns the range [first, end) of the cells that are likely the quantile's."""
         surplus, off = self.surplus(share), LIKELY * self.deviations(share)
         low = max([0, *self.points[surplus < -off].tolist()])
         high = min([self.cells, *self.points[surplus > off].tolist()])
         return (low, high) if low < high else (0, self.cells)
 
     def crossing(self, share: float) -> int:
-        """Returns the cell where the surplus passes 0, if it grows as it must.
+        """Returns the cell where the surplus, fitted as an increasing function, passes 0.
 
-        The increasing surplus that is nearest by least squares changes its sign where the running
-        sum of the noisy one is least. Between two points it is taken to grow evenly. Example: -30
-        before cell 40 and 10 before cell 48: three quarters of the way, cell 46.
+        The increasing function that is nearest by least squares changes its sign where the running
+        sum of the noisy surpluses is smallest. Between two points it is linear. Example: -30 before
+        cell 40 and 10 before cell 48: three quarters of the way, cell 46.
         """
         # Bins of 10, 30 and 60 rows cut before cells 40 and 48, the median: surpluses -40 and -10,
         # running sums 0, -40 and -50. The last is least, so the change is above cell 48, where the
@@ -101,7 +101,7 @@ class CountedCuts:
         return int(np.clip(low + np.floor(part * (high - low)), low, high - 1))
 
     def weights(self, share: float) -> tuple[np.ndarray, np.ndarray]:
-        """The two weights that noises have in each surplus, and how many noises have each."""
+        """The two weights of the noises in each surplus, and the number of noises with each weight."""
         # Three bins, the second point: two noises weigh 1 - q, for they are below it, and one
         # weighs q; signs do not matter to a bound.
         below = np.arange(1, len(self.points) + 1)
@@ -112,8 +112,8 @@ class CountedCuts:
 def ladder(thresholds: np.ndarray, cells: int) -> np.ndarray:
     """Chooses where to count first: at each cut, 1, 4, 16, ... cells from it, and at the ends.
 
-    At the ends, for many columns have most of their rows on a bound. Example: the cut 37 of 101
-    cells: 1, 21, 33, 36, 37, 38, 41, 53, 100.
+    The ends are counted because many columns have most of their rows on a bound. Example: the cut
+    37 of 101 cells: 1, 21, 33, 36, 37, 38, 41, 53, 100.
     """
     steps = STEP ** np.arange(_steps(cells))
     near = np.clip(thresholds, 1, cells - 1)[:, None]
@@ -122,7 +122,7 @@ def ladder(thresholds: np.ndarray, cells: int) -> np.ndarray:
 
 
 def finer_points(first: CountedCuts, thresholds: np.ndarray, shares: tuple[Fraction, ...]) -> np.ndarray:
-    """Chooses where to count next: evenly where a ladder leaves each quantile, and at the cuts."""
+    """Chooses where to count next: evenly among the cells that a ladder leaves to a quantile, and at the cuts."""
     points = [np.clip(thresholds, 1, first.cells - 1)]
     for share in shares:
         # Cells 21 to 69 are left: cuts before every second one, 21, 23, ..., 69.
@@ -138,10 +138,10 @@ def located(
 ) -> tuple[int, int, int]:
     """Finds the cell of a quantile, and the cells between which it lies.
 
-    A chosen cut stands where the counts do not contradict it: among rows that spread widely it is
-    more exact than they are. Where many rows share a value, the best cut is beside that value or
-    anywhere in the gap next to it; then the surplus at the cut is plainly not 0, and the counts say
-    which cell it is.
+    A chosen cut is kept unless the counts contradict it, because among widely spread rows it is
+    more exact than the counts. If many rows share a value, the best cut may lie beside that value
+    or anywhere in the gap next to it. Then the surplus at the cut is clearly not 0, and the counts
+    show the cell.
 
     Args:
         chosen: The cut's threshold.
@@ -166,12 +166,12 @@ def bounds(counted: tuple[CountedCuts, CountedCuts], share: float, level: float)
     """Returns the first and the last cell that can be the quantile's, at a level.
 
     A quantile whose cell begins at or after a point has no positive surplus there, nor at any point
-    before. So a mean of such surpluses, one of each count, is positive by noise alone, and above the
-    half width of that noise with probability (1 - ``level``) / 2. Where it is, the cells from the
-    point to the next are rejected; so are cells before a point where the surplus is plainly negative.
-    The interval goes from the first to the last cell that is not rejected. It misses the quantile
-    only if the quantile's own cell is rejected, by two tests: nothing is paid for the number of
-    points.
+    before. So a mean of such surpluses, one from each count, is positive by noise alone, and
+    exceeds the half width of that noise with probability (1 - ``level``) / 2. If it does, the cells
+    from the point to the next are rejected; likewise the cells before a point where the surplus is
+    clearly negative. The interval goes from the first to the last cell that is not rejected. It
+    misses the quantile only if one of two tests rejects the quantile's own cell, so the level does
+    not depend on the number of points.
     """
     points = np.unique(np.concatenate([count.points for count in counted]))
     ends = np.concatenate([[0], points, [counted[0].cells]])
@@ -186,12 +186,12 @@ def bounds(counted: tuple[CountedCuts, CountedCuts], share: float, level: float)
 
 
 def most_rungs(cells: int, quantiles: int) -> int:
-    """Returns how many bins a ladder makes at most."""
+    """Returns the largest number of bins of a ladder."""
     return min(cells, quantiles * (2 * _steps(cells) + 1) + 3)
 
 
 def most_finer(cells: int, quantiles: int) -> int:
-    """Returns how many bins the second counts have at most."""
+    """Returns the largest number of bins of the second counts."""
     return min(cells, quantiles * (PIECES + 2) + 1)
 
 
@@ -203,24 +203,25 @@ def _steps(cells: int) -> int:
 def _pooled(
     points: np.ndarray, counted: tuple[CountedCuts, CountedCuts], share: float, *, after: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns means of both counts' surpluses at the nearest points at or after, or before, these.
+    """Returns means of both counts' surpluses at the nearest points at or after (or before) some cells.
 
     Returns:
-        The means, the surer count weighing more; the weights of the noises in each, shape (points,
-        4), of which the first two are the first count's; and how many noises have each.
+        The means, in which the more exact count weighs more; the weights of the noises in each,
+        shape (points, 4), of which the first two are the first count's; and how many noises have
+        each.
     """
     surplus, precision, weights, times = [], [], [], []
     for count in counted:
         found = np.searchsorted(count.points, points, side="left" if after else "right") - (not after)
         at = np.clip(found, 0, len(count.points) - 1)
-        own, noises = count.weights(share)
+        pair, noises = count.weights(share)
         surplus.append(count.surplus(share)[at])
         # -12 that deviates by 4 and -6 that deviates by 2 weigh 1/16 and 1/4: a mean of -7.2.
         precision.append(np.where(at == found, count.deviations(share)[at] ** -2.0, 0.0))
-        weights.append(own[at])
+        weights.append(pair[at])
         times.append(noises[at])
     parts = np.array(precision) / np.sum(precision, axis=0)
-    weighed = [part[:, None] * own for part, own in zip(parts, weights, strict=True)]
+    weighed = [part[:, None] * pair for part, pair in zip(parts, weights, strict=True)]
     return (parts * surplus).sum(axis=0), np.concatenate(weighed, axis=1), np.concatenate(times, axis=1)
 
 
@@ -270,7 +271,7 @@ class Quantile(NumericStatistic):
         )
 
     def ask(self, groups: Parts) -> list[TableEstimate]:
-        """Asks, for each of the groups, which are a flat collection."""
+        """Queries each group of a flat collection."""
         shape = (len(groups), len(self.shares))
         if self._numeric.cells < 2:
             value = self._numeric.shown(np.full(shape, self._numeric.number(0)))
@@ -305,8 +306,8 @@ class Quantile(NumericStatistic):
         if not len(groups) or len(side.quantiles) == 1:
             return
         halves = side.parts[~single].partition([cut for cut in cuts if cut is not None])
-        # Of each group come the parts below, above and, where there are such, missing: of three,
-        # the parts 0, 3, 6, ... are below and 1, 4, 7, ... above.
+        # Each group has the parts below, above and, if declared, missing. With three parts each, 0,
+        # 3, 6, ... are below and 1, 4, 7, ... above.
         below = np.arange(len(groups)) * (2 + int(self._numeric.nullable))
         before, after = side.quantiles[side.quantiles < middle], side.quantiles[side.quantiles > middle]
         if len(before):
@@ -338,14 +339,16 @@ class Quantile(NumericStatistic):
     def _estimates(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> list[TableEstimate]:
         """Names the quantiles; numbers or dates, all of shape (groups, quantiles)."""
         return [
-            TableEstimate(f"{float(100 * share):.10g} %", self.column, own, below, above, np.full(self.groups, np.nan))
-            for share, own, below, above in zip(self.shares, value.T, low.T, high.T, strict=True)
+            TableEstimate(
+                f"{float(100 * share):.10g} %", self.column, numbers, below, above, np.full(self.groups, np.nan)
+            )
+            for share, numbers, below, above in zip(self.shares, value.T, low.T, high.T, strict=True)
         ]
 
     def _count(self, groups: Parts, points: Sequence[np.ndarray], loss: Epsilon) -> list[CountedCuts]:
         """Counts the rows of each group between its points, in one request."""
         bins, scale = self._counts_between(groups, points, loss)
-        return [CountedCuts(row, own, scale, self._numeric.cells) for row, own in zip(points, bins, strict=True)]
+        return [CountedCuts(row, counts, scale, self._numeric.cells) for row, counts in zip(points, bins, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,9 @@ from pinq.language.specs import MAX_PARTS, AnyCut, Cuts, Groups, Values
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Numeric, Schema
 
-FAR, NEAR = 0.4, 0.25  # of its distance, how wide a bin is at the end of the grid and near the median
+FAR, NEAR = 0.4, 0.25  # width of a bin relative to its distance, at the end of the grid and near the median
 NARROWEST = 0.2
-EMPTY = 3.5  # standard deviations from 0, up to which the rows beyond a point count as none
+EMPTY = 3.5  # standard deviations from 0 up to which the rows beyond a point count as 0
 
 
 def widening_edges(middle: int, cells: int, exactness: float) -> np.ndarray:
@@ -72,31 +72,31 @@ def widening_edges(middle: int, cells: int, exactness: float) -> np.ndarray:
 
 
 def most_edges(cells: int, exactness: float) -> int:
-    """Returns a bound of how many bins ``widening_edges`` makes: as if both sides had all cells."""
+    """Returns an upper bound for the number of bins of ``widening_edges``, as if both sides had all cells."""
     return min(cells, 2 * len(widening_edges(0, cells, exactness)))
 
 
 def without_empty_ends(counts: np.ndarray, scale: float) -> np.ndarray:
-    """Takes rows beyond the first and the last plain sum of counts for none.
+    """Sets the counts far out, which noise alone can explain, to 0.
 
     From each end, bins are added up until the sum is more than ``EMPTY`` standard deviations of its
-    noise; that sum counts as the rows of the last bin added. So noise far away, which weighs most,
-    counts only where rows are there.
+    noise. The last bin added gets the sum, and the bins before it get 0. So the noise of far bins,
+    which weighs most, counts only if there are rows.
     """
-    kept = counts.astype(np.float64)
-    for ends in (kept, kept[::-1]):
+    cleaned = counts.astype(np.float64)
+    for ends in (cleaned, cleaned[::-1]):
         sums = np.cumsum(ends)
         plain = np.flatnonzero(sums > EMPTY * scale * np.sqrt(2 * np.arange(1, len(ends) + 1)))
         first = int(plain[0]) if len(plain) else len(ends)
         ends[first : first + 1] = sums[first : first + 1]
         ends[:first] = 0
-    return kept
+    return cleaned
 
 
 def moments_of_bins(edges: np.ndarray, counts: np.ndarray, *, whole: bool) -> tuple[np.ndarray, np.ndarray]:
     """Returns where the rows of each bin lie on average, and their variance about that, in cells.
 
-    Rows are as dense at both ends of a bin as a line through its neighbours says.
+    The density at both ends of a bin is that of a line through the neighbouring bins.
 
     Args:
         edges: The first cell of each bin, and the number of cells.
@@ -134,10 +134,10 @@ def spread_bounds(
     About any point c the mean squared distance of rows is at least their variance, and about their
     mean it is the variance. So with n rows in a bin, d from c at the least and D at the most, the
     variance is at most sum n D^2 / sum n for any c, and at least sum n d^2 / sum n for the c for
-    which that is least. If it were less than v, sum n (d^2 - v) would be negative; so it would be
-    without bins whose d^2 is more than v, and the far bins in which no rows can be told from noise
-    are left out. With noisy counts such a sum is above the half width of its noise with probability
-    (1 - ``level``) / 2 at most; likewise on the other side (inversion of tests).
+    which that is least. If the variance were less than v, sum n (d^2 - v) would be negative, also
+    without the bins whose d^2 is more than v. So far bins, in which rows cannot be distinguished
+    from noise, can be left out. With noisy counts such a sum is above the half width of its noise
+    with probability (1 - ``level``) / 2 at most; likewise on the other side (inversion of tests).
 
     Args:
         counts: Noisy rows of each bin.
@@ -149,12 +149,12 @@ def spread_bounds(
     rows = float(counts.sum())
     if rows <= half_width(np.ones(1), scale, level, times=len(counts)):
         return 0.0, float("inf")
-    kept = without_empty_ends(counts, scale)
-    centre = _nearest(first, last, kept)
+    cleaned = without_empty_ends(counts, scale)
+    centre = _nearest(first, last, cleaned)
     far = np.maximum(last - centre, centre - first) ** 2
     high = (counts @ far + half_width(far - counts @ far / rows, scale, level)) / rows
     near = np.maximum(np.maximum(first - centre, centre - last), 0) ** 2
-    inner = (kept != 0) | (near <= max(kept @ near / max(float(kept.sum()), 1.0), near.min()))
+    inner = (cleaned != 0) | (near <= max(cleaned @ near / max(float(cleaned.sum()), 1.0), near.min()))
     first, last, counts, rows = first[inner], last[inner], counts[inner], max(float(counts[inner].sum()), 1.0)
     centre = _nearest(first, last, counts)
     near = np.maximum(np.maximum(first - centre, centre - last), 0) ** 2
@@ -163,7 +163,7 @@ def spread_bounds(
 
 
 def _nearest(first: np.ndarray, last: np.ndarray, counts: np.ndarray) -> float:
-    """Returns the point from which rows are least far, squared, if each is as near as its bin lets it."""
+    """Returns the point with the least mean squared distance of rows, each as near as its bin permits."""
     weights = np.maximum(counts, 0) + 1e-9
     centre = float(np.average((first + last) / 2, weights=weights))
     # At each step its way shrinks by the share of rows whose bin has the point.
@@ -186,7 +186,7 @@ class TableEstimate:
         value: The numbers; or dates, datetime64.
         low: Lower ends of their intervals.
         high: Upper ends.
-        scale: The scale of the noise in each; not a number where no one noise was added.
+        scale: The scale of the noise in each; NaN if no single noise was added.
         of: The value of the column that is counted, where it is a count of one.
     """
 
@@ -222,7 +222,8 @@ class Statistic(ABC):
     def __post_init__(self) -> None:
         """Refuses a column without this statistic, before any query.
 
-        It stands here for the subclasses': a dataclass calls what it has when it is decorated.
+        It stands here for the checks of subclasses, because a dataclass calls the method that
+        exists when it is decorated.
         """
         self.schema.column(self.column or next(iter(self.schema.columns)))
 
@@ -257,7 +258,7 @@ class NumericStatistic(Statistic):
 
     @property
     def _ends(self) -> np.ndarray:
-        """The least and the most that the statistic can be."""
+        """The smallest and the largest possible value."""
         numeric = self._numeric
         return np.asarray(numeric.shown(np.array([numeric.number(0), numeric.number(numeric.cells - 1)])))
 
@@ -302,7 +303,7 @@ class NumericStatistic(Statistic):
         return counts, scale
 
     def notes(self, estimates: Sequence[TableEstimate]) -> list[str]:
-        """Names a grid that is coarser than the values, and intervals that say nothing."""
+        """Notes a grid that is coarser than the values, and uninformative intervals."""
         numeric, notes = self._numeric, list[str]()
         if numeric.half_cell:
             cell = f"{float(numeric.width):.6g}{numeric.unit}"
@@ -442,15 +443,15 @@ class Variance(NumericStatistic):
         loss, _ = self._losses
         chosen = groups.exp_mech([AnyCut(self.column)], score=Balance(), epsilon=loss.exact, reuse=self.reuse)
         medians = [
-            min(max(int(own), 1), cells - 1) if cut is None else self._numeric.threshold(cut.points[0], self.column)
-            for cut, own in zip(cast("Sequence[Cuts | None]", chosen), first, strict=True)  # None of a single cell
+            min(max(int(cell), 1), cells - 1) if cut is None else self._numeric.threshold(cut.points[0], self.column)
+            for cut, cell in zip(cast("Sequence[Cuts | None]", chosen), first, strict=True)  # None of a single cell
         ]
         return [widening_edges(median, cells, self._exactness) for median in medians]
 
     def _bounded(self, edges: np.ndarray, counts: np.ndarray, cells: int, scale: float) -> tuple[float, float, float]:
         """Computes the variance of a group on so many cells and its interval, in squared cells."""
-        kept, half = without_empty_ends(counts, scale), self._numeric.half_cell / float(self._numeric.width)
-        value = spread_of(kept, *moments_of_bins(edges, kept, whole=self._numeric.integer))
+        cleaned, half = without_empty_ends(counts, scale), self._numeric.half_cell / float(self._numeric.width)
+        value = spread_of(cleaned, *moments_of_bins(edges, cleaned, whole=self._numeric.integer))
         low, high = spread_bounds(counts, edges[:-1] - half, edges[1:] - 1 + half, scale, self.level)
         # Largest with half of the rows at either end: 25 for cells 0 to 10.
         low, high = np.clip([low, high], 0, (cells - 1 + 2 * half) ** 2 / 4)
@@ -459,8 +460,8 @@ class Variance(NumericStatistic):
     @property
     def _ends(self) -> np.ndarray:
         # At most, half of the rows lie at either end of the range.
-        most = np.array([(self._numeric.cells - 1) ** 2 / 4]) * float(self._numeric.width) ** 2
-        widest = self._estimate(most, 0 * most, most)
+        variance = np.array([(self._numeric.cells - 1) ** 2 / 4]) * float(self._numeric.width) ** 2
+        widest = self._estimate(variance, 0 * variance, variance)
         return np.append(widest.low, widest.high)
 
     def _estimate(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> TableEstimate:

@@ -5,9 +5,9 @@ A function first makes a draft: its queries with their epsilons. ``function.plan
 draft and costs nothing; ``function(...)`` runs it if the budget covers all of it, so no epsilon is
 spent on half a table.
 
-``Table.plot`` draws: bars with intervals, boxes from quantiles, heat maps, maps of correlations, or a panel each. The
-last key of a table runs down the axis, keys before it are colours. Of a table with statistics of
-several columns each column has a panel of its own, for their units differ.
+``Table.plot`` draws: bars with intervals, boxes from quantiles, heat maps, maps of correlations, or
+a panel each. The last key of a table is the axis, and earlier keys are colours. In a table with
+statistics of several columns, each column has its own panel, because units differ.
 """
 
 from __future__ import annotations
@@ -256,14 +256,14 @@ class TableFunction(Generic[P]):
 
 def _whole(column: pd.Series) -> pd.Series:
     """Writes a column of whole numbers, such as counts, without decimals; missing ones stay missing."""
-    known = column.dropna()
-    if column.dtype.kind != "f" or not len(known) or not np.isfinite(known).all() or (known % 1).any():
+    numbers = column.dropna()
+    if column.dtype.kind != "f" or not len(numbers) or not np.isfinite(numbers).all() or (numbers % 1).any():
         return column
-    return column.astype("int64" if len(known) == len(column) else "Int64")
+    return column.astype("int64" if len(numbers) == len(column) else "Int64")
 
 
 def _of_text(frame: pd.DataFrame) -> pd.DataFrame:
-    """Writes keys of mixed kinds as text, for an Arrow column has one type; None stays missing."""
+    """Writes keys of mixed kinds as text, because an Arrow column has one type; None stays missing."""
     written = frame.copy()
     for name in frame.columns:
         if frame[name].map(type).nunique() > 1:
@@ -310,7 +310,8 @@ def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
 def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     """Draws a two-way table in shades, each cell with its number; margins are left out.
 
-    A cell is pale where its interval has half of the others: noise alone may tell it from them.
+    A cell is pale if its interval contains half of the other numbers: noise alone may explain the
+    difference.
     """
     from matplotlib.cm import ScalarMappable
 
@@ -318,12 +319,14 @@ def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     cells = frame[(frame[rows].astype(object) != ALL) & (frame[columns].astype(object) != ALL)]
     downs, acrosses = list(dict.fromkeys(cells[rows])), list(dict.fromkeys(cells[columns]))
     numbers = cells["value"].to_numpy(dtype=float).reshape(len(downs), len(acrosses))
-    least, most = min(0.0, float(numbers.min())), float(numbers.max())
+    smallest, largest = min(0.0, float(numbers.min())), float(numbers.max())
     low, high = (cells[name].to_numpy(dtype=float).reshape(numbers.shape) for name in NUMBERS[1:])
     among = ((numbers >= low[..., None, None]) & (numbers <= high[..., None, None])).sum((2, 3)) - 1
     pale = among * 2 >= max(1, numbers.size - 1)
-    image = ax.imshow(numbers, cmap="Blues", aspect="auto", vmin=least, vmax=most, alpha=np.where(pale, 0.25, 1.0))
-    write_cells(ax, numbers, lambda number: f"{number:,.0f}", (numbers > (least + most) / 2) & ~pale)
+    image = ax.imshow(
+        numbers, cmap="Blues", aspect="auto", vmin=smallest, vmax=largest, alpha=np.where(pale, 0.25, 1.0)
+    )
+    write_cells(ax, numbers, lambda number: f"{number:,.0f}", (numbers > (smallest + largest) / 2) & ~pale)
     ax.set_yticks(range(len(downs)), [_text(label) for label in downs], fontsize=8)
     named = [_text(label) for label in acrosses]
     upright = sum(map(len, named)) > ACROSS
@@ -337,13 +340,13 @@ def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
 
 
 def _map(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
-    """Draws numbers from -1 to 1 of each two things in two colours, pale where their interval has 0."""
+    """Draws numbers from -1 to 1 for each pair in two colours, pale if their interval contains 0."""
     names, down = list(dict.fromkeys(frame[keys[1]])), len(set(frame[keys[0]]))
     numbers, low, high = (frame[name].to_numpy(dtype=float).reshape(down, -1) for name in NUMBERS)
-    told = np.where((low > 0) | (high < 0), numbers, 0.0)
-    ax.imshow(told, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
+    clear = np.where((low > 0) | (high < 0), numbers, 0.0)
+    ax.imshow(clear, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
     if down <= WRITTEN:
-        write_cells(ax, numbers, lambda number: f"{number:.2f}", np.abs(told) > 0.6)
+        write_cells(ax, numbers, lambda number: f"{number:.2f}", np.abs(clear) > 0.6)
     labels = [_text(name) for name in names]
     ax.set_yticks(range(len(labels)), labels, fontsize=8)
     ax.set_xticks(range(len(labels)), labels, fontsize=8, rotation=90)

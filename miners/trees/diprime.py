@@ -110,8 +110,8 @@ class DiPriMeBest(TreeStrategy):
         classes = self.classes_query("each leaf", self.leaf_weight())
         if self.stopping is None or not self.depth:
             return levels, [classes]
-        # Weights stay whole: a leaf of weight 4 of which 3/10 goes into stopping makes 12 and 28,
-        # and every other weight is taken 10 times.
+        # Weights stay whole. If 3/10 of a leaf's weight 4 go to stopping, all weights are
+        # multiplied by 10, and the leaf's 40 become 12 and 28.
         whole, part = self.stopping.denominator, self.stopping.numerator
         levels = [[replace(question, weight=question.weight * whole) for question in row] for row in levels]
         stop = StepQuery(
@@ -129,14 +129,14 @@ class DiPriMeBest(TreeStrategy):
         recipe = Recipe.by_weights(self.epsilon, *self.questions())
         if not recipe.stops:
             return recipe
-        # How many rows are enough follows from the noise in the leaves, hence from their price.
+        # The threshold of rows follows from the noise in the leaves, hence from their cost.
         rows = self.stop_rows_at(recipe.leaf_step(StepName.CLASSES).epsilon)
         stop, *others = recipe.leaf
         question = replace(stop.question, text=f"splits with enough rows, about {rows:,} and more")
         return replace(recipe, leaf=(replace(stop, question=question), *others))
 
     def first_level(self) -> Self:
-        """Returns the growth of one level, which leaves the random choices of this one alone."""
+        """Returns the growth of one level, with a copy of the random generator."""
         return replace(super().first_level(), random=copy.deepcopy(self.random))
 
     def max_parts(self, node: OpenNode) -> int:
@@ -177,7 +177,7 @@ class DiPriMeBest(TreeStrategy):
 
 
 class DiPriMePaper(DiPriMeBest):
-    """The same with the textbook exponential mechanism, a few attributes for each node, and answers as released."""
+    """The same strategy with the textbook mechanism, a few attributes for each node, and unadjusted answers."""
 
     textbook = True
     defaults = DiPriMeDefaults(features=5, trees=10, share=0.5, criterion="squared_error", depth_follows_epsilon=False)

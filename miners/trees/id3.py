@@ -26,7 +26,7 @@ from pinq.public.epsilon import Epsilon
 
 
 class ID3Best(MultiwayStrategy):
-    """Asks a node for its classes, and a leaf for one histogram with all that its path has left."""
+    """Queries the classes of each node, and one histogram of each leaf with the rest of its path's epsilon."""
 
     def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         """Returns the queries of each level of splits, and those of a leaf, by weight."""
@@ -95,14 +95,14 @@ class DiffPID3(GreedyTree):
     Notes:
         Differences of "best" from the paper at equal epsilon (privacy.md 6): the layer selects by
         permute-and-flip without the factor 2. A node has a query for its class histogram instead of
-        its size, at the same cost. A leaf has one histogram at 2e, and an early leaf one at all
-        that its path has left. Least squares make the counts of all nodes consistent, so the counts
-        of inner nodes improve the leaves. These changes are never worse, except the histogram,
-        whose sum is a noisier size for more than two classes. One trade-off measured better: a node
-        is split from half of the size that the paper's rule needs. "paper" selects by the textbook
-        exponential mechanism with its factor 2, queries size and classes of leaves at e each, and
-        leaves the rest of an early leaf's path unspent. A missing target is no class: such rows
-        count in the sizes of "paper" only.
+        its size, at the same cost. A leaf has one histogram at 2e, and an early leaf one at the
+        rest of its path's epsilon. Least squares make the counts of all nodes consistent, so the
+        counts of inner nodes improve the leaves. These changes are never worse, except the
+        histogram, whose sum is a noisier size for more than two classes. One trade-off measured
+        better: a node is split from half of the size that the paper's rule needs. "paper" selects
+        by the textbook exponential mechanism with its factor 2, queries size and classes of leaves
+        at e each, and leaves the rest of an early leaf's path unspent. A missing target is no
+        class: such rows count in the sizes of "paper" only.
 
     References:
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.2, Algorithm 2.
@@ -163,7 +163,7 @@ class NoisyTables(MultiwayStrategy):
         tables: list[dict[Split, np.ndarray]] = [{} for _ in level.nodes]
         gains: list[dict[Split, float]] = [{} for _ in level.nodes]
         for split in self.splits:
-            # Only nodes whose path has not used the column are queried; the rows of the answer are theirs.
+            # Only nodes whose path has not used the column are queried, so the answer has rows for these nodes only.
             unused = np.array([split.column not in node.used for node in level.nodes])
             if not unused.any():
                 continue

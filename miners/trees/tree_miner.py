@@ -65,9 +65,10 @@ from pinq.public.schema import Schema
 MAX_DEPTH = 60
 PAPER_DEPTH = 5  # F&S 2010, sec. 5, on Adult; Consul & Williamson 2020
 Variant = Literal["best", "paper"]
-LOOKS = 2  # histograms of about 60 bins: bounds a thousand times too wide become about as wide as the rows
+LOOKS = 2  # histograms of about 60 bins: they narrow bounds that are a thousand times too wide to about the rows
 WHOLE = 1000
-# Of epsilon, for each look: more than a twentieth would be missed by splits and leaves, less than a fiftieth would not.
+# Fractions of epsilon for each look. More than a twentieth would make splits and leaves noticeably less exact; less
+# than a fiftieth saves nothing noticeable.
 LEAST_LOOK, MOST_LOOK = 0.02, 0.05
 S = TypeVar("S", bound=TreeStrategy)
 
@@ -250,7 +251,8 @@ class GreedyStrategy(TreeStrategy):
     def threshold(self, node: OpenNode) -> float:
         """Returns the noisy size from which a node is split.
 
-        Below it the class counts of its children would drown in noise (Algorithms 1 and 2, line 9).
+        Below it the noise would dominate the class counts of its children (Algorithms 1 and 2, line
+        9).
         """
         if not self.noise_factor or not self.recipe.levels:
             return -math.inf

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 
 FEW, PLENTY = 8, 1500.0  # attributes, and rows times epsilon for each class, that a tree can combine
-MANY = 8  # classes: a tree of as many leaves as noise leaves it tells hardly more of them apart
+MANY = 8  # classes: a tree with as many leaves as noise permits separates hardly more
 PAIR = 3  # steps of a pair of attributes: one for each attribute, and one for both together
-SCARCE_ROWS = 50  # for each attribute: with no more, points of all say more than the few that a tree asks
+SCARCE_ROWS = 50  # for each attribute: with no more, points of all attributes say more than a tree's few splits
 CLEAR = 10.0  # rows times epsilon for each attribute from which a wide table says something
 NOTE = "By public facts alone: columns, classes, max_rows and epsilon. The rows may behave differently."
 
@@ -214,7 +214,7 @@ def _choice(facts: Facts) -> tuple[str, str]:
             "a number is predicted; points that add up were ahead of trees on every measured table."
         )
     many, sparse = facts.classes >= MANY, facts.size < PLENTY * facts.classes
-    # Classes of numbers are parted by planes where these are all that noise leaves.
+    # Planes separate classes of numbers, if noise permits nothing finer.
     if 2 * facts.numeric > facts.attributes and many and facts.planes != "hidden":
         return "LinearDiscriminant", (
             f"most attributes are numeric, and the classes are {MANY} or more: a plane takes fewer numbers than "
@@ -224,7 +224,7 @@ def _choice(facts: Facts) -> tuple[str, str]:
         return "LinearDiscriminant", (
             "all attributes are numeric, and rows are too few for fine cells, but enough for means and products."
         )
-    # Rows are so few for each attribute that all together say the most.
+    # There are so few rows for each attribute that all attributes together say the most.
     if facts.rows <= SCARCE_ROWS * facts.attributes and facts.size >= CLEAR * facts.attributes:
         return "Scorecard", (
             f"at most {SCARCE_ROWS} rows for each attribute: points of all of them add up to more than the few that "

@@ -56,7 +56,7 @@ def random_rule(schema: Schema, target: str, *, depth: int, leaf_probability: fl
     """Returns a tree that determines each row's class: the likeliest one of the row's leaf.
 
     Each node is split by an attribute that is picked uniformly. A numeric attribute is cut in two
-    at a random point of what is left of its grid. A categorical attribute is split into two random
+    at a random point of the rest of its grid. A categorical attribute is split into two random
     groups of its values, at most once on each path. From the third level on a node is a leaf with
     ``leaf_probability``. A leaf's class is uniform.
 
@@ -99,8 +99,8 @@ def dummy_rows(rule: Tree, rows: int, *, noise: float = 0.0, seed: Seed = 0) -> 
     """Returns dummy rows.
 
     Attributes are uniform over their declared domains (a missing value counts as one more value
-    where it is declared), the class is the rule's. Then each attribute and the class is drawn anew
-    with probability ``noise``, uniformly, perhaps to what it was before.
+    where it is declared), the class is the rule's. Then each attribute and the class is replaced
+    with probability ``noise`` by a uniform value, which may equal the old one.
 
     Args:
         rule: The rule; see ``random_rule``.

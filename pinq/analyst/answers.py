@@ -167,7 +167,7 @@ class _Noisy(Shown):
 class _NoisyNumber(_Noisy, Generic[End]):
     @property
     def scale(self) -> float | None:
-        """Scale of the noise in the answer's units; of an average only about right."""
+        """Scale of the noise in the answer's units; for an average an approximation."""
         scales = self.facts.scales()
         return None if scales is None else float(scales)
 
@@ -222,8 +222,8 @@ class NoisyDateTime(_NoisyNumber[datetime], datetime):
 class NoisyArray(_Noisy, np.ndarray):
     """An array of noisy numbers, with ``epsilon``, ``scale`` and ``interval()``.
 
-    Results computed from it are plain arrays, or arrays without these (``T``, ``reshape``, ``copy``),
-    because the facts belong to numbers at their places.
+    Computed results are plain arrays, and ``T``, ``reshape`` and ``copy`` return arrays without
+    these attributes, because each attribute belongs to a number at its place.
     """
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -236,7 +236,7 @@ class NoisyArray(_Noisy, np.ndarray):
 
     @property
     def scale(self) -> float | np.ndarray | None:
-        """Scale of the noise in the answers' units; for averages one each, and only about right."""
+        """Scale of the noise in the answers' units; for averages an approximation for each."""
         scales = self.facts.scales()
         return float(scales) if scales is not None and scales.ndim == 0 else scales
 

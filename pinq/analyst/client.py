@@ -53,7 +53,7 @@ from pinq.public.epsilon import Epsilon
 
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 SCOPE = "openid profile email groups offline_access"
-INTERVAL, SLOWER = 5, 5  # seconds between two questions whether the person is done; seconds more if that is too fast
+INTERVAL, SLOWER = 5, 5  # seconds between two questions whether the person is done; seconds added on demand
 TIMEOUT = 20.0
 
 
@@ -77,7 +77,7 @@ class SignedIn(httpx.Auth):
         described = _asked(f"{issuer}/.well-known/openid-configuration", self._trusted)
         self._provider = _read(described, f"{issuer} is no identity provider")
         self._token, self._refresh = "", ""
-        self._renewing = threading.Lock()  # a refresh token may count once, and queries are asked side by side
+        self._renewing = threading.Lock()  # a refresh token may be valid once, and queries are asked side by side
         self._take(self._by_device(show))
         payload = self._token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
@@ -261,11 +261,11 @@ class RemoteSession:
         return self._read(self._asked("/preview", request), WirePreview).preview()
 
     def attempt(self, request: Request) -> None:
-        """Has the server refuse, and log, a request that costs more than remains; charges nothing."""
+        """Lets the server refuse and log a request that costs more than remains; charges nothing."""
         if self._revision >= ATTEMPTED:
             self._asked("/attempt", request)
             return
-        # An older server logs refused queries alone. Terms bind each query, not the count that stands for them.
+        # An older server has no attempts. The terms limit each query, not the count that stands for all of them.
         cost = Epsilon.of(request.epsilon).exact
         try:
             left = self.preview(request).remaining + cost
@@ -364,7 +364,7 @@ class RemoteSession:
                     error.charged = Fraction(0)
             lost = arrived
             pause = wait * random.uniform(0.5, 1.0)
-            if error.retry_after is not None:  # the server says when, so chance would only be late or early
+            if error.retry_after is not None:  # the server names the time, so no random delay is needed
                 wait = pause = max(wait, error.retry_after)
             left = deadline - time.monotonic() - pause  # the rest of the time after earlier attempts
             if left <= 0:

@@ -39,8 +39,8 @@ def keys_of(parts: PartSet | None) -> pd.DataFrame:
     columns = [axis.column or "shard" for axis in block.partition.axes]
     names = [f"{name}_" if name in NUMBERS else name for name in columns]
     rows = [block.partition.labels(number) for number in range(len(block))]
-    # Of a column that it types by itself pandas makes a missing label nan, and whole numbers beside
-    # it floats.
+    # If pandas chooses the type of a column, a missing label becomes nan, and whole numbers in the
+    # column become floats.
     return pd.DataFrame(rows, columns=names, dtype=object if any(None in row for row in rows) else None)
 
 
@@ -72,8 +72,8 @@ class History(pd.DataFrame):
     """A row for each charge and refusal, oldest first, printed by acts; results computed from it are plain frames.
 
     Columns: ``at`` (datetime64, UTC), ``asked``, ``epsilon`` and ``spent`` (float64; no epsilon
-    where the request was refused), ``outcome``, ``answer``; and ``act``, what the query belongs
-    to as it was told, and ``run``, which tells acts of one name apart.
+    where the request was refused), ``outcome``, ``answer``; and ``act``, the act that the analyst
+    named, and ``run``, which distinguishes acts of one name.
     """
 
     @classmethod
@@ -98,7 +98,7 @@ class History(pd.DataFrame):
         numbered = pd.Series(np.arange(len(self)), index=self.index, dtype=object)
         act = self["run"].where(self["act"] != "", numbered)
         grouped = pd.DataFrame(self).assign(cost=cost).groupby(act, sort=False)
-        # As objects first: of answers that are missing or whole numbers pandas would make floats.
+        # As objects first, because pandas would turn missing answers and whole numbers into floats.
         acts = pd.DataFrame([_summed(queries) for _, queries in grouped], columns=SHOWN, dtype=object)
         return acts.astype({name: self[name].dtype for name in ("at", "epsilon", "spent")})
 

@@ -27,10 +27,10 @@ R = TypeVar("R")
 
 
 class Lesson(QueryError, AttributeError, TypeError):
-    """A handle has no such face; the text shows the line to write.
+    """A handle has no such method; the text shows the line to write.
 
-    Also an ``AttributeError`` and a ``TypeError``, so that ``hasattr`` and ``len`` mean what they
-    mean elsewhere.
+    Also an ``AttributeError`` and a ``TypeError``, so that ``hasattr`` and ``len`` behave as for
+    other objects.
     """
 
     _budget: Callable[[], Budget] | None = None
@@ -199,7 +199,7 @@ def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, names: Iterable
     Args:
         schema: The schema of the table.
         name: The attribute.
-        of_parts: Whether many parts were asked for it, rather than one.
+        of_parts: Whether the handle is on many parts rather than on one.
         names: The attributes that there are.
     """
     kind = "Parts" if of_parts else "A handle"

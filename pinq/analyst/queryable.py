@@ -5,10 +5,10 @@ It holds no data and no secrets. Every call is one request, one pass and one cha
 many parts. ``Verbs`` has the four verbs and the preview that one part and many share; the fifth
 verb, partition, makes many of one.
 
-Order: the verbs, one part, many parts; then the same handle, whose answers are found again
-(``reusing``) or noted (``recording``). A method with ``reuse=True`` finds the last answer to the
-same query. A fit may send a query twice, and needs two answers with separate noise; a repeated fit
-needs the same two answers. So each query gets an id from its content and the number of its earlier
+Order: the verbs, one part, many parts; then handles that find stored answers (``reusing``) or note
+the ids of answers (``recording``). A method with ``reuse=True`` finds the last answer to the same
+query. A fit may send a query twice, and needs two answers with separate noise; a repeated fit needs
+the same two answers. So each query gets an id from its content and the number of its earlier
 occurrences: sha256 of ``reuse``, its identity (the digest of schema and query in the ledger) and
 this number. The ledger gives an id that it has charged the same answer again.
 """
@@ -81,7 +81,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
     def __init__(self, session: Session, parts: PartSet) -> None:
         self._session, self._parts = session, parts
 
-    if not TYPE_CHECKING:  # to a type checker an attribute that is not there is an error, as it was
+    if not TYPE_CHECKING:  # hidden from type checkers, for which a missing attribute stays an error
 
         def __getattr__(self, name: str) -> Any:
             """Raises a lesson for the methods of data frames, and an ``AttributeError`` for other names."""
@@ -421,7 +421,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
 
     @property
     def cohorts(self) -> tuple[str, ...]:
-        """The names of the closed cohorts, oldest first: what is asked below them costs the maximum over cohorts."""
+        """The names of the closed cohorts, oldest first: queries below them cost the maximum over cohorts."""
         declared = self._session.cohorts
         return () if declared is None else tuple(closed_parts(declared, self.schema))
 
@@ -525,7 +525,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
         """Returns a handle on this part whose queries the log shows together, under a name.
 
         Tables, fits and SQL have names of their own; this name precedes theirs. The log marks it as
-        told by the analyst. It changes no answer, cost or refusal.
+        a statement of the analyst. It changes no answer, cost or refusal.
 
         Args:
             act: Any text, for people: ``"report of March"``. The log keeps its first 200 characters.
@@ -704,7 +704,7 @@ class Reusing:
 
     Privacy:
         Nothing changes at the curator: an id is charged once, ``reuse`` costs nothing where the
-        query was charged, and everything else is charged as ever.
+        query was charged, and every other query is charged as usual.
     """
 
     def __init__(self, before_first: Callable[[], None]) -> None:
@@ -716,9 +716,9 @@ class Reusing:
     def ask(self, session: Session, request: Request) -> Answer:
         """Returns the paid answer to this query, or a new one.
 
-        The first occurrence of a query may be answered by its last answer of another session. A later
-        occurrence is a new query. That last answer may belong to a later occurrence of this session:
-        then the next number is taken.
+        The first occurrence of a query may be answered by its last answer of another session. A
+        later occurrence is a new query. If that last answer belongs to a later occurrence in this
+        session, the next number is taken.
         """
         identity = request.identity(session.schema.digest)
         with self._lock:  # queries asked side by side wait until the first may be asked at all

@@ -74,7 +74,7 @@ class Closed:
 
 
 class Through:
-    """A session whose queries another function sends; it passes on everything else.
+    """A session whose queries another function sends; all else is passed on unchanged.
 
     Args:
         session: The session behind it.

@@ -158,9 +158,9 @@ def choose_weighted(
         Why: P[r] is proportional to mu(r) exp(eta q(r)), eta = epsilon / span, with a public mu; if
         changes of q span at most ``span``, the log-ratio is at most eta * span (range lemma,
         privacy.md 2.4). The gathering of candidates into runs depends on rows; the law does not.
-        Exact: a uniform real is revealed bit by bit until rigorous bounds on the cumulative weights
-        say on which side of each it lies: first in doubles with a proven error, if that cannot tell
-        in whole numbers of growing precision (privacy.md 3.2).
+        Exact: a uniform real is drawn bit by bit until rigorous bounds on the cumulative weights
+        show on which side of each it lies. The bounds are doubles with a proven error; where these
+        cannot decide, whole numbers of growing precision (privacy.md 3.2).
         Held by: tests/privacy/test_mechanisms.py.
 
     References:
@@ -184,8 +184,8 @@ def _weights(candidates: Weighted, best: int, eta: Fraction) -> np.ndarray:
     weights = np.empty(len(candidates.scores))
     np.subtract(best, candidates.scores, out=weights, casting="unsafe")
     weights *= -float(eta)
-    # A run without members may score above the best; its weight is zero whatever its exponent. With numbers
-    # below 2^-1022, which doubles hold by fewer digits, a processor takes up to 80 times as long.
+    # A run without members may score above the best; its weight is zero whatever its exponent. Numbers below 2^-1022,
+    # which a double holds with fewer digits, take a processor up to 80 times as long.
     np.exp(np.clip(weights, -600.0, 0.0, out=weights), out=weights)
     weights *= candidates.members
     weights /= candidates.mass
@@ -215,11 +215,10 @@ def _by_doubles(candidates: Weighted, best: int, eta: Fraction, drawn: int) -> i
         return None
     below = ends[place - 1] / total if run else -1.0
     above = ends[place] / total if run < len(weights) - 1 else 2.0
-    # The run's share of [0, 1] is from `below` to `above`. Example: weights 3, 1, 4 give 0 to .375,
-    # .375 to .5 and .5 to 1. A uniform number of .4 is in the second share, with .025 to spare on its
-    # left; one of .375 + 1e-13 is closer to a boundary than the sums are exact, so whole numbers decide.
-    # The first share has no boundary on its left and the last none on its right: there -1 and 2
-    # stand, which no uniform number comes near.
+    # The run's share of [0, 1] is from `below` to `above`. Example: weights 3, 1, 4 give 0 to .375, .375 to .5 and .5
+    # to 1. A uniform number of .4 is in the second share, with .025 to spare on its left; one of .375 + 1e-13 is closer
+    # to a boundary than the sums are exact, so whole numbers decide. The first share has no boundary on its left and
+    # the last none on its right; -1 and 2 stand there, far from every uniform number.
     return run if below + slack < uniform and uniform + slack < above else None
 
 

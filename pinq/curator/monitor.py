@@ -240,7 +240,8 @@ class Curator:
             raise QueryError(f"the request id {request.id!r} was used for another question, which was charged.")
         if stored is None:
             if earlier is not None and earlier.version != self._version_of(work):
-                # An answer from these rows would cost these rows, and was charged to the others.
+                # An answer would be computed from the new rows, but the charge was for the old
+                # ones.
                 raise QueryError(
                     f"the request id {request.id!r} was charged for rows that were replaced since, and never "
                     "answered. Ask again under another id."
@@ -362,11 +363,12 @@ class Rehearsals:
     uncharged, with an ``InternalError`` that asks for a report. The noise that is drawn here is never
     released.
 
-    Two things are rehearsed, each for every new *kind* of it: the way of rows to their parts, and the
-    answer of a part, with one candidate of each form. All requests of one kind run through the same
-    code. A kind is made of cuts, groups or codes, in a number of one size class; of one partition or of
-    several side by side; and of a query, at a loss of one size class. All handles of a process with one
-    schema share the kinds that passed.
+    Two things are rehearsed, once for each new *kind*: how rows reach their parts, and the answer
+    of a part, with one candidate of each form. All requests of one kind run through the same code.
+    Requests are of one kind if their partitions have the same form (cuts, groups or codes, in
+    numbers of one size class), if both have one partition or several side by side, and if they ask
+    the same query at losses of one size class. All handles of a process with one schema share the
+    kinds that passed.
 
     Args:
         schema: The schema of the requests.
@@ -405,7 +407,8 @@ class Rehearsals:
             for filled in (False, True):
                 some.release(some.count(DummyEngine(self._schema, filled=filled), deadline, SAMPLED_DRAWS), epsilon)
         if ways:
-            # Where all parts have one last split, it is an axis of dense tables, and a step down to listed ones.
+            # If all parts have the same last split, it is an axis of dense tables, and one more step down to listed
+            # tables.
             for table in (TableRequest(), TableRequest((), "listed")):
                 DummyEngine(self._schema, filled=True).tabulate(prepared.parts, [table], check=deadline.check)
         if len(self._passed) >= KEPT_KINDS:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The price of a request in work, known before the charge and before any row is read.
 
-Epsilon does not bound work: a choice among a hundred thousand families may be asked at the least
-epsilon there is. So work has a price of its own, in units of about a millisecond of one core. The price has
+Epsilon does not bound work: a choice among a hundred thousand families may be asked at the smallest
+epsilon. So work has a price of its own, in units of about a millisecond of one core. The price has
 two parts. The work of checking follows from the request alone and is known before anything is bound
-to the schema (``checking_work``). The work of counting and releasing follows from the prepared query
-(``PreparedQuery.work``): cells for each part, looks at each row for each pass. The limits of memory
-follow from the same numbers.
+to the schema (``checking_work``). The work of counting and releasing follows from the prepared
+query (``PreparedQuery.work``): cells for each part, looks at each row for each pass. The limits of
+memory follow from the same numbers.
 
 Privacy:
     Both prices are functions of the request, the schema and the declared ``max_rows``: no row can
@@ -41,8 +41,8 @@ COUNTED, TAKEN = 8, 8_000  # a cell of a table that is counted; a part that is t
 DIGIT, LARGE_DIGIT, DIGIT_TABLE = 80, 160, 150_000
 SHARD = 2_000  # to hash one row's coin with one key
 COIN = 5_000  # to make a row's coin, which numbers equal rows
-# Cells that take as long as scoring a family for a part at least, a plain split, a family of bipartitions, or
-# drawing a bipartition.
+# Fixed work, in cells: scoring a family for a part (at least), a plain split, a family of bipartitions, and drawing a
+# bipartition.
 SCORING, SPLITTING, GROUPING, MEMBER = 900, 330, 1_100, 133
 MAX_CODES = 10_000  # codes of a column that are priced; of a finer grid only named codes are read
 

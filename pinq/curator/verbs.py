@@ -5,19 +5,19 @@
 refuses invalid queries, and returns the tables to count, the expected error, and the step from
 exact tables to a noisy release. The curator charges between preparation and counting.
 
-A sum is one of whole units: cell k of the grid counts as ``factor * k + offset`` units, the largest
-unit of which the numbers of all cells are whole multiples. A column from 10 to 100 in steps of 10 has
-cells of 14.5, 24.5, ...: 29, 49, ... units of 0.5.
+A sum is counted in whole units: cell k of the grid is ``factor * k + offset`` units. The unit is
+the largest of which the numbers of all cells are whole multiples. A column from 10 to 100 in steps
+of 10 has cells of 14.5, 24.5, ...: 29, 49, ... units of 0.5.
 
 An average comes from two noisy bins: a row in cell k adds k to the bin U and G - k to the bin L,
 where G is the last cell. U / (U + L) is the position of the average between the first and the last
 cell. Cells are numbered from the first cell of the range to which the query clamps.
 
-``EnoughRows`` is charged once, however deep the tree. PrivTree's test (Zhang, Xiao & Xie 2016), of a
-whole tree of partitions at once: the tree is public by now, a part that is split stays split while its
-rows, less ``least``, less a penalty for each split above it, and noise are together above 0. With
-``least`` 100 and a penalty of 20, a tree of 300 rows has 300 - 100 = 200 to spare and its child of 110
-rows 110 - 100 - 20 = -10; a smaller number than -20 counts as -20.
+``EnoughRows`` is charged once, however deep the tree. It is PrivTree's test (Zhang, Xiao & Xie
+2016) of a whole tree of partitions at once; the tree is already public. A part stays split if its
+rows, minus ``least``, minus a penalty for each split above it, plus noise, are above 0. With
+``least`` 100 and a penalty of 20, a tree of 300 rows has 300 - 100 = 200 to spare and its child of
+110 rows 110 - 100 - 20 = -10; a smaller number than -20 counts as -20.
 
 To add a query: its class (``pinq/language/queries.py``), its function here, and its line in
 ``PREPARE``.
@@ -127,8 +127,8 @@ def _sum(query: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
     Privacy:
         Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
         Why: a row adds at most ``largest`` units to one part (privacy.md 2.2). No table that the
-        policy admits has a sum beyond 2^62 units. One with more rows may: its sums stop there, and
-        to stop at a public bound moves no two sums apart.
+        policy admits has a sum beyond 2^62 units. A table with more rows may have one: its sums are
+        clipped there, and clipping at a public bound never increases the distance between two sums.
     """
     column = schema.addable(query.column)
     units = _SumUnits.of(column)
@@ -416,7 +416,7 @@ def penalty(epsilon: Fraction) -> int:
 def beginnings(parts: PartSet, above: int) -> PartSet:
     """Finds the parts where the trees begin. The answer depends on their rows, so they are charged."""
     # Trees that begin one split down: from (women, nurses) and (women, clerks) the walk up ends at
-    # women, which pay once.
+    # women, who are charged once.
     roots: dict[bytes, Part] = {}
     for block in parts.blocks:
         for part in [block.part] if block.part.depth >= above else map(block.at, range(len(block))):

@@ -9,9 +9,9 @@ score ``Gradient`` of ``exp_mech`` chooses by their sums. With them a model is g
 Privacy:
     Adjacency: add or remove one row. A vector is a public function of its row, of whole numbers, of
     L1 norm at most ``bound``. ``bound`` is the largest norm in the public table of all vectors
-    where there is such a table; otherwise each vector is clipped to it. All is integer arithmetic
-    on public tables, which alone were computed in floating point; so a vector follows from its row,
-    and not from where in an array the row stands (privacy.md 8). Held by:
+    where there is such a table; otherwise each vector is clipped to it. All arithmetic on rows is
+    in integers; only the public tables were computed in floating point. So a vector follows from
+    its row, not from the row's place in an array (privacy.md 8). Held by:
     tests/privacy/test_derivative_sums.py, exhaustively on small schemas.
 
 Order: whole numbers side by side in words of 64 bits, where one addition adds all of a word; the
@@ -38,8 +38,8 @@ from pinq.public.checks import TupleOf
 from pinq.public.schema import Schema, Value
 
 WORD_BITS = 64
-# The number of words that may be added up before they are unpacked: the one of the two with which a row
-# has fewer words, else the larger.
+# The two possible numbers of words that are added up before they are unpacked. The one that gives a row fewer words is
+# used, else the larger.
 ROWS = (2**16, 2**15)
 
 
@@ -68,7 +68,7 @@ class Field:
 class Packing:
     """The places of a row's numbers in its words.
 
-    Sums are exact: a number has bits for what it may add up to, and its range is public.
+    Sums are exact: a number has bits enough for its largest sum, and its range is public.
 
     Attributes:
         rows: The number of words that may be added up before they are taken apart.
@@ -131,8 +131,8 @@ class Packing:
     def numbers_of_words(self, words: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Yields the position and the values of each number; ``unpacked`` has them in one array."""
         for word, fields in zip(words, self.fields, strict=True):
-            # In 8 bits beside 2, 255 may mean -1: 2 * 256 - 1 is 511, of which the low bits are 255
-            # and the others 1; without -1 they are 2.
+            # Low bits of 255 may mean -1. A word of 2 above -1 in 8 bits is 2 * 256 - 1 = 511,
+            # whose upper bits are 1: with the signed number subtracted first, they are 2.
             rest = word
             for place in fields[:-1]:
                 unused = WORD_BITS - place.bits
@@ -194,11 +194,11 @@ class RowMeasure(ABC):
         return self
 
     def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowMeasure:
-        """The same, read in a row's cells of these joint tables where those suffice."""
+        """The same measure, looked up in a row's cells of these joint tables if they have all axes."""
         return self
 
     def counted_rows(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
-        """The rows that count, shape (rows,), from their places along an axis; None for all."""
+        """Whether each row counts, shape (rows,), by its place along an axis; None if all do."""
         return None
 
     @abstractmethod
@@ -662,8 +662,8 @@ class Residuals(Derivatives):
 
     def gradients(self, sums: np.ndarray) -> np.ndarray:
         """The residuals' sum, in cells (of answers)."""
-        # A residual of 1.5 cells under a limit of 4 is in bins of 2.75 and 1.25: 1.5 apart, 4
-        # together.
+        # A residual of 1.5 cells under a limit of 4 makes bins of 2.75 and 1.25: their difference
+        # is 1.5, their sum 4.
         return sums[..., :1] - sums[..., 1:] if self.rows else sums
 
     def hessians(self, sums: np.ndarray) -> np.ndarray | None:

@@ -168,7 +168,8 @@ class PartSet:
         """Every part from below the whole table down to a block; by key, parents first."""
         ancestors: dict[bytes, Part] = {}
         for block in self.blocks:
-            # A path is walked up until a part that is listed: those above it are, too.
+            # Each path is followed upwards to the first part that is already listed, because all
+            # parts above it are listed too.
             path, part = [], block.part
             while part.parent is not None and part.key not in ancestors:
                 path.append(part)
@@ -233,9 +234,9 @@ class PartSet:
         A part on a path down from the whole table has one of three uses. It is queried whole; it is
         split, and all parts of the split are queried at once; or it is split and entered, by one or
         several parts of the split. The queried parts are disjoint exactly if no part has two uses,
-        is split by two partitions, or is queried twice: then two paths part in one split. Women and
-        nurses are not disjoint: two partitions would split the whole table. Women and young women
-        are not disjoint: women would be queried whole and be split.
+        is split by two partitions, or is queried twice: then any two paths separate in one split.
+        Women and nurses are not disjoint: two partitions would split the whole table. Women and
+        young women are not disjoint: women would be queried whole and be split.
         """
         whole: set[bytes] = set()
         at_once: set[bytes] = set()

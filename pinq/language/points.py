@@ -2,9 +2,9 @@
 """Public additive scores of a row: a whole number for each part of some specs, added up.
 
 ``Points((Values("sex"), Cuts("age", (30,))), ((-40, 25), (-90, 60)), base=-200)`` gives a woman of
-25 the score -200 - 40 - 90 = -330. Tables may follow earlier answers, never rows: so a score is a
-row-wise map, stability 1 (privacy.md 1.1), and what is computed from it is a public function of a
-row.
+25 the score -200 - 40 - 90 = -330. Tables may depend on earlier answers, never on rows. So a score
+is a row-wise map, stability 1 (privacy.md 1.1), and functions of the score are public functions of
+a row.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _PointsTerm:
         return _PointsTerm(self.axes + other.axes, both.reshape(len(self.table), -1))
 
     def over(self, axes: Sequence[Axis]) -> np.ndarray:
-        """The table over more axes, in any order, along which nothing changes: (scores, cells)."""
+        """The table over more axes, in any order, constant along the added ones: (scores, cells)."""
         # Age adds 1, 2 or 3: over sex by age the cells are 1 2 3 1 2 3.
         identities = [axis.identity for axis in axes]
         places = [identities.index(axis.identity) for axis in self.axes]
@@ -200,7 +200,7 @@ class RowScores:
     def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowScores:
         """The same scores, looked up in the cells of joint tables where those have the axes.
 
-        A caller that has these cells anyway looks the sum of a table's axes up once. Axes in no
+        A caller that has these cells anyway needs one look-up for all axes of a table. Axes in no
         joint table are joined with each other.
         """
         tables: dict[int, np.ndarray] = {}

@@ -9,12 +9,12 @@ Privacy:
     Adjacency: add or remove one row. x is whole numbers in units of 2^-12, from public tables. The
     L1 norm of the triangle is n(x) = Σ_{i<=j} |x_i x_j| = (|x|_1² + |x|_2²) / 2, about half of
     |x|_1² where there are many columns. A row with n(x) above ``bound`` is shortened: with k the
-    largest whole number for which k² n(x) <= 2^20 bound, each x_i becomes
-    sign(x_i) floor(|x_i| k / 2^10). No entry is larger than x_i k / 2^10, and n grows with the size
-    of each entry and with the square of all, so n(shortened) <= (k / 2^10)² n(x) <= bound: exactly,
-    rounding included. The same holds for the parts of the triangle (``pairs``), whose n has fewer
-    terms. A ``fixed`` column counts in n with its largest size in place of its own, which is no
-    less. So all sums together have an L1 sensitivity of ``bound`` (privacy.md 8.6).
+    largest whole number for which k² n(x) <= 2^20 bound, each x_i becomes sign(x_i) floor(|x_i| k /
+    2^10). No entry is larger than x_i k / 2^10, and n grows with the size of each entry and with
+    the square of all, so n(shortened) <= (k / 2^10)² n(x) <= bound: exactly, rounding included. The
+    same holds for the parts of the triangle (``pairs``), whose n has fewer terms. In n, a ``fixed``
+    column counts with its largest possible size, which is at least its actual size. So all sums
+    together have an L1 sensitivity of ``bound`` (privacy.md 8.6).
     Exact: k follows from whole numbers alone. Products are below 2^24 and are added up as doubles,
     where whole numbers below 2^53 have no rounding in any order, in blocks of fewer than 2^29 rows;
     then as int64. Held by: tests/privacy/test_products.py, exhaustively on a small schema.
@@ -39,7 +39,7 @@ ENTRY = 2**12  # units of an entry: 1 is 4,096
 UNIT = ENTRY**2  # of a product
 SHORTER = 2**10  # steps of the factor by which a row is shortened
 MAX_ENTRIES = 256
-FAR = 1e101  # ten times as far as bounds may lie: a range of deviations may end beyond them
+FAR = 1e101  # ten times the largest possible bound: a range of deviations may end beyond bounds
 N = TypeVar("N", np.ndarray, np.int64)
 Pairs = Literal["all", "squares", "sums"]
 
@@ -76,7 +76,7 @@ class _ColumnFactor:
 
     @cached_property
     def norms(self) -> tuple[np.ndarray, np.ndarray]:
-        """The L1 norm and the squared L2 norm of each place's entries, with which it counts."""
+        """The L1 norm and the squared L2 norm of each place's entries, as they count in n."""
         sizes = np.abs(self.table).astype(np.int64)
         if self.fixed:
             sizes = np.full_like(sizes, self.fixed)
@@ -296,8 +296,8 @@ def _numbers(name: str, column: Numeric, span: tuple[float, float] | None, size:
     codes, axis = np.arange(column.cells), Axis(name, column.codes, ())
     # Of a column with more codes, neighbouring ones that make one number share a place.
     if column.codes > 2**16:
-        # Entries rise with codes, by one at least where a place begins, about where the next whole entry
-        # does; there are 8,193 at most.
+        # Entries rise with codes. A place begins about where the next whole entry does, so entries differ by one at
+        # least, and there are at most 8,193 places.
         steps = ((np.arange(-size, size) + 0.5) / size * half + middle - float(column.origin)) / float(column.width)
         edges = sorted({0, *np.ceil(np.clip(steps, 0, column.cells - 1)).astype(np.int64).tolist()})
         thresholds = (*edges[1:], *([column.cells] if column.nullable else []))

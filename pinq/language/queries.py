@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests and answers between the two sides: frozen, self-contained, JSON.
 
-A request names parts by the specs that make them, never by anything of the other side's memory; the
-curator binds every spec to its own schema again, so a forged request is an invalid one.
+A request names parts by the specs that make them, never by references to the other side's memory.
+The curator binds every spec to its own schema again, so a forged request is invalid.
 
 A request asks its parts one of seven *queries*, each a frozen value with the fields it reads. An
 analyst writes five verbs. ``noisy_sum`` is two queries: the sum of a column, or of derivatives.
@@ -149,7 +149,7 @@ class SumDerivatives(Query):
             raise QueryError(f"has {len(self.by):,} specs", parameter="by", allowed=f"at most {MAX_BY:,} of them")
 
     def form(self) -> Hashable:
-        """The same for all columns that a loss looks at."""
+        """The facts for the log, with all columns that a loss reads."""
         return type(self).__name__, self.column.kind, self.by is None
 
     def columns(self) -> set[str]:
@@ -388,7 +388,7 @@ class WireParts(_Frozen):
         for parent, spec, index in self.nodes:
             if not (0 <= parent < len(parts) and 0 <= spec < len(partitions) and 0 <= index < partitions[spec].size):
                 raise QueryError("the request's parts are malformed.")
-            # A parent is among those already read, so that no chain of parents closes.
+            # A parent must be read before its children, so parents cannot form a circle.
             part = Part(parts[parent], partitions[spec], index)
             if part.depth > MAX_DEPTH:
                 raise QueryError(f"the parts are nested more than {MAX_DEPTH} deep.")
@@ -542,8 +542,8 @@ class Answer(_Frozen):
     Attributes:
         epsilon: The charge of each part, decimal text; the whole collection costs no more.
         values: Counts, sums or averages in the parts' flat order; or for ``exp_mech`` positions in
-            ``chosen``, -1 for none: with ``each`` as many for every part as the longest list of
-            candidates has; with ``EnoughRows`` numbers of splits.
+            ``chosen``, -1 for none. With ``each`` every part has as many as the longest list of
+            candidates; with ``EnoughRows`` they are numbers of splits.
         chosen: For ``exp_mech``: the distinct specs that were chosen.
         scale: Scale of the discrete Laplace noise in the answer's units; None where there is none.
         grid: Distance of neighbouring possible answers.

@@ -8,11 +8,12 @@ only differences between candidates matter (privacy.md 2.4).
 
 Privacy:
     Adjacency: add or remove one row. The row falls into one cell of each candidate. ``sensitivity``
-    bounds the change of every candidate's score. In a *monotone* score all candidates move the same
-    way, so their changes span at most the sensitivity; otherwise at most twice that. ``span`` is
-    that width: selection with exp(epsilon * q / span) is epsilon-DP (range lemma, privacy.md 2.4;
-    proofs of each row, 2.5). Floors are taken cell by cell of a monotone quantity with an integer
-    bound, which keeps both. Held by: tests/privacy/test_sensitivity.py, exhaustively.
+    bounds the change of every candidate's score. In a *monotone* score a row changes all candidates
+    in one direction, so their changes differ by at most the sensitivity; otherwise by at most twice
+    that. ``span`` is that width: selection with exp(epsilon * q / span) is epsilon-DP (range lemma,
+    privacy.md 2.4; proofs of each row, 2.5). Each cell's term is rounded down; it is a monotone
+    quantity with an integer bound, and rounding down keeps both properties. Held by:
+    tests/privacy/test_sensitivity.py, exhaustively.
 
 A new score is a class here and an entry of ``AnyScore``; ``Score`` lists what it answers, and
 ``pinq/__init__`` exports it. Its sensitivity passes ``pinq.provider.testing.search_sensitivity``
@@ -49,7 +50,7 @@ class Score(Expression):
         measure: The content of a table beside its cells: counts of ``classes``, ``rows``,
             ``moments`` of the target, or sums of ``vectors`` of the rows.
         monotone: Whether a row moves all candidates' scores in one direction.
-        quick: Whether cells are only compared and added up, which takes a fifth of the time of a logarithm.
+        quick: Whether cells are only compared and added up, five times as fast as with a logarithm.
     """
 
     measure: ClassVar[Literal["classes", "rows", "moments", "vectors"]] = "classes"
@@ -177,9 +178,9 @@ class Balance(Score):
         Why: a row in cell 0 moves (b - a) n0 - a n1 up by b - a, a row in cell 1 moves it down by
         a, and an absolute value moves by no more than what is inside. A row can bring one cut
         closer to balance and take another further from it, by max(q, 1 - q) each, so 2 b max(q, 1 -
-        q) is attained. Where one row is substituted the inside moves by 0 or b, at most twice
-        max(a, b - a): which is as much as two rows may move it (the schema's distance, by which
-        epsilon is divided).
+        q) is attained. If one row is substituted, the inside moves by 0 or b, at most twice max(a,
+        b - a). Two rows may move it as much, and 2 is the schema's distance, by which epsilon is
+        divided.
         Exact: integers. Held by: tests/contract/test_every_score.py,
         tests/privacy/test_sensitivity.py, tests/privacy/test_selections.py.
 
@@ -398,7 +399,7 @@ class MaxClass(_OfCategories, Score):
 class SumScore(_OfCategories, Score):
     """A score of each cell by sums over its classes, of numbers that depend on the count of a class alone.
 
-    Where one count of many changes, the sums follow from what is added for it before and after.
+    If one count of many changes, the new sums follow from that count's numbers before and after.
     """
 
     @abstractmethod
@@ -711,7 +712,8 @@ class Misfit(OfSpecs, Score):
             raise QueryError(f"the expected rows of Misfit are whole numbers of at most {MOST_EXPECTED:,} in size.")
         if not is_whole(self.allowance, 0, MOST_EXPECTED) or not are_whole(self.weights, 1, 100):
             raise QueryError("`allowance` of Misfit is a whole number from 0, its `weights` are from 1 to 100.")
-        # Beyond 64 bits numbers would wrap around, and one row could move a score from one end to the other.
+        # Beyond 64 bits numbers would wrap around, and one row could move a score from one end of its range to the
+        # other.
         if any(sum(map(abs, table)) + self.allowance * len(table) > MOST_OFF for table in self.expected):
             raise QueryError(
                 f"the expected rows of a table, with an `allowance` for each of its parts, add up to {MOST_OFF:,} "
@@ -857,7 +859,7 @@ def _limbs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _over(high: np.ndarray, low: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Divides sums of squares by rows, in 1/1024, rounded down.
 
-    Exact in 64 bits, whatever the rows are: so no value of a row decides how it is computed.
+    It is exact in 64 bits for all rows, so no row's value decides the way of computing.
 
     Args:
         high: Sums of v h, as ``_limbs`` has them.

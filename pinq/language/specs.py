@@ -7,8 +7,8 @@ it is a ``Partition``: a row-wise map from a row to one part or to none (stabili
 
 Two partitions of the same part are *the same* exactly when they send every possible row to the same
 place (privacy.md 1.3). ``Partition.key`` therefore digests the spec in canonical form together with
-the domains of its columns: the order of two ``Groups`` or another spelling of a cut makes another
-key only where parts are numbered differently.
+the domains of its columns: another order of ``Groups`` or another spelling of a cut changes the key
+only if it changes the numbers of parts.
 
 Order: the common base (``Expression``), partitions, specs of one axis
 (``Values`` to ``Shards``), specs of several, families. A new spec is a class beside its like and an
@@ -41,7 +41,8 @@ from pinq.public.schema import Numeric, Schema
 class Expression(Shown, ABC):
     """A spec, a family of candidates, or a score: a frozen dataclass with a ``kind``.
 
-    Code asks an expression and never looks at its class, so no branch can forget a new class.
+    Code calls methods of an expression and never tests its class, so no branch can forget a new
+    class.
     """
 
     # On the wire the number 1 is neither true nor 1.0 nor "1", and a field that the class does not have is no request.
@@ -72,7 +73,7 @@ class Expression(Shown, ABC):
 
     @cached_property
     def identity(self) -> str:
-        """The kind and all values, as they are written: by their types, too.
+        """The kind and all values as Python writes them, which distinguishes their types.
 
         For Python ``True == 1``, but a column can have both as values.
         """
@@ -167,9 +168,9 @@ class Axis:
 
     @cached_property
     def _spans(self) -> np.ndarray:
-        """The first code of each part of a table, and the one behind its last; shape (2, parts)."""
-        # Of 0 1 0 -1 part 0 has the codes 0 to 2: written forwards, the last code stays, and written
-        # backwards, the first. Codes in no part (-1) go to a last column, which is dropped.
+        """The first code of each part of a table, and the code after its last; shape (2, parts)."""
+        # In the table 0 1 0 -1, part 0 has the codes 0 to 2. Assigned in order, the last code of a part remains; in
+        # reverse order, the first. Codes in no part (-1) go to a last column, which is dropped.
         codes = np.arange(len(self.lookup))  # type: ignore[arg-type]
         spans = np.zeros((2, self.size + 1), dtype=np.int64)
         spans[0, self.lookup[::-1]], spans[1, self.lookup] = codes[::-1], codes + 1  # type: ignore[index]
@@ -707,8 +708,8 @@ def _drawn(column: str, seed: int, count: int) -> np.ndarray:
         new = np.frombuffer(hashes, dtype=np.uint8).reshape(-1, length)[:, ::-1].copy()
         # Of 10 values 9 bits count: all of the first octet, the lowest of the second.
         new[:, -1] &= 2 ** ((count - 1) % 8) - 1
-        # Draws 5, 3, 5, 9: the third is there already; those kept stay in the order drawn, so that
-        # more draws change none.
+        # Of the draws 5, 3, 5, 9 the third is dropped, because it is there already. Kept draws stay
+        # in order, so further draws change none of them.
         masks.update(dict.fromkeys(map(bytes, new[new.any(axis=1)])))
         drawn += more
     return np.frombuffer(b"".join(itertools.islice(masks, MAX_GROUPINGS)), dtype=np.uint8).reshape(-1, length)

@@ -33,7 +33,7 @@ from pinq.public.schema import Cohorts, Date, Schema
 
 PROTOCOL = "1"
 PROTOCOL_HEADER = "Pinq-Protocol"  # both sides name the version they speak
-# Revisions of that protocol: columns of dates, acts, attempts, versions of the rows.
+# Revisions of that protocol. They added columns of dates, acts, attempts, and versions of the rows.
 DATED, NAMED, ATTEMPTED, REPLACED = 2, 3, 4, 5
 REVISION = REPLACED  # each side names its own; a side that names none speaks the first
 REVISION_HEADER = "Pinq-Revision"

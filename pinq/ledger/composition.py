@@ -21,11 +21,11 @@ Privacy:
     path. "Asked of all parts alike" adds the same to each of them, hence to their maximum. Only the
     set of answered queries matters, so interleaving does not (privacy.md 1.3).
     Why, over versions: coins are independent, so the log-ratio of a transcript is the sum over its
-    answers, and those of version v add at most cost(whole table of v) to it. It is no maximum: that
-    one is shared by parts of which a row is asked in one only, and a row whose value changed, or
-    was read otherwise, is asked in one part by one version and in another part by the next. So
-    equal specs under two versions are two partitions: each version is a partition of its own of all
-    rows there ever were, with one part. A version does not follow from contents
+    answers, and those of version v add at most cost(whole table of v) to it. Versions share no
+    maximum. Parts can share one, because a row is in one of them only; but a row whose value
+    changed, or was read otherwise, is in one part of one version and in another part of the next.
+    So equal specs under two versions are two partitions: each version is a separate partition, with
+    one part, of all rows that there ever were. A version does not follow from contents
     (pinq/provider/versions.py), so a price tells nothing of rows.
     Why, over tables: a person has rows in each of them, so their costs add like those of versions,
     and no maximum is taken over parts of two tables. Neighbours differ by all rows of one unit in
@@ -39,10 +39,11 @@ Privacy:
     its rows are the same, with the unit and without (pinq/provider/versions.py), so the row falls
     into the same part of each partition below it, however often the table is written: its cost is
     that of one version. A unit meets what is asked of whole tables and what is asked below its own
-    cohort, summed over the versions of this cohort, and nothing below another cohort. So it
-    loses at most the first sum and its cohort's, and any unit the maximum over cohorts. Several
-    partitions into cohorts (of two tables, or declared anew) add up: a unit has a cohort in each.
-    Only closed cohorts are such places: a query below an open one counts as one of the table.
+    cohort, summed over the versions of this cohort, and nothing below another cohort. So it loses
+    at most the first sum and the sum of its cohort, and each unit at most the first sum and the
+    maximum over cohorts. Several partitions into cohorts (of two tables, or declared anew) add up:
+    a unit has a cohort in each. Only closed cohorts count in this way: a query below an open cohort
+    counts as a query of the table.
     All analysts together: their joint transcript is cost-DP for the cost of the union of their
     trees, because the theorem does not depend on the analyst, and that is at most the sum of their
     costs (a row's queries are those of each analyst's tree), so a cap on either holds.

@@ -417,8 +417,8 @@ class SQLite(Database):
             self._driver.execute("INSERT INTO answers VALUES (?, ?)", (row.seq, answer))
 
     def probe(self) -> None:
-        # A number of the file's first page that nobody reads. It must be another one each time, for
-        # SQLite writes no page that stays the same.
+        # A number on the file's first page that nothing reads. It must differ each time, because
+        # SQLite does not write an unchanged page.
         self.run(f"PRAGMA user_version = {time.time_ns() % 2**31}")
 
     def commit(self) -> None:

@@ -5,10 +5,11 @@ A provider's acts come first, then the outcomes of an analyst's requests. ``stat
 meaning of all records together. Five rules hold for all records:
 
 1. A record's meaning never changes; a new meaning is a new kind.
-2. A kind, or a field, that this version does not know stops the ledger from opening: to skip it might
-   count too little as spent.
+2. An unknown kind or field stops the ledger from opening: if it were skipped, too little might
+   count as spent.
 3. A record says what happened, never a balance.
-4. A record is written as the first release wrote it, byte for byte, for the chain covers its text.
+4. A record is written as the first release wrote it, byte for byte, because the chain covers its
+   text.
 5. A field that older logs lack has a default, which means what those logs meant.
 """
 
@@ -470,7 +471,7 @@ class Charged(Stored):
     def reserving(self, more: int) -> tuple[Charged, str]:
         """Returns the charge with its size plus ``more`` bytes noted in it, and its text."""
         body = self.to_body()  # once: a demand can have a hundred thousand parts
-        # The act has room in ``more``: no refusal may follow from a name.
+        # ``more`` has room for any name of an act, so that no name causes a refusal.
         stored = len(json.dumps({name: value for name, value in body.items() if name not in ("act", "run")})) + more
         return replace(self, query=replace(self.query, stored=stored)), _as_text(body | {"stored": stored})
 

@@ -82,8 +82,8 @@ class Ledger:
     ) -> None:
         self.log = Log(open_database(url, create=create, read_only=read_only))
         self.url, self.address = self.log.database.url, self.log.database.address
-        self.log.run(lambda _: None)  # outside the writers' lock: an opening of a long log keeps nobody waiting
-        self.log.check_head()  # before the first write, which would name another head
+        self.log.run(lambda _: None)  # outside the writers' lock: the opening of a long log blocks no writer
+        self.log.check_head()  # before the first write, which replaces the head
         self.log.database.settle()
         if self.log.seq == 0 and read_only:
             raise LedgerError(f"There is no ledger {self.address}: it has no events.")
@@ -129,7 +129,8 @@ class Ledger:
 
     def work_per_minute(self, analyst: str) -> int | None:
         """An analyst's quota of work, as of the last reading of the log; reads it again for an unknown analyst."""
-        # After a failed commit the state is empty until the log is read again: an empty state is no unlimited quota.
+        # After a failed commit the state is empty until the log is read again: an empty state must not mean an
+        # unlimited quota.
         grant = self.log.state.grant_of(analyst) or self.log.run(lambda log: log.state.grant_of(analyst))
         return None if grant is None else grant.terms.work_per_minute
 
@@ -502,7 +503,7 @@ class Ledger:
 
     def close(self) -> None:
         """Closes the connections; in a forked process nothing, because its parent uses them."""
-        if self.log.database.is_own:  # else a lock may be held by a thread that the fork has not got
+        if self.log.database.is_own:  # in a fork, a thread that no longer exists may hold a lock
             self.log.close()
 
     def __repr__(self) -> str:

@@ -269,7 +269,7 @@ class Log:
                 self._check_answers(logged)
 
     def _keep(self) -> None:
-        """Keeps a snapshot, in the running transaction, and forgets what the tables have."""
+        """Writes a snapshot in the running transaction, and drops from memory the numbers that the tables hold."""
         charges = {
             query_key(analyst, query): self.state.accounts[analyst].charges[request]
             for (analyst, query), request in self.state.queries.items()
@@ -620,7 +620,7 @@ class Head:
             for folder in reversed(self.file.parents):  # a new folder is readable by its owner alone
                 folder.mkdir(exist_ok=True, mode=0o700)
             self._open = os.open(self.file, os.O_CREAT | os.O_WRONLY, 0o600)
-        # Every line is of one length, so each covers the whole of the one before.
+        # All lines have one length, so a new line overwrites all of the old one.
         os.pwrite(self._open, f"{seq:020d} {chained}\n".encode(), 0)
 
     def read(self) -> tuple[int, str] | None:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A snapshot: the state after some event as text, so that a ledger opens without a replay of its log.
 
-The digest of a snapshot is an event of the log, so another snapshot needs another chain. A snapshot
-serves every price, refusal and report. It lacks the numbers of charges and answers by request: the
-tables have them for a repeated request, and each event that is found there is verified. A whole replay
-makes the same text.
+The log has the digest of a snapshot as an event, so a forged snapshot needs a forged chain. A
+snapshot serves every price, refusal and report. It lacks the numbers of charges and answers by
+request: the tables have them for a repeated request, and each event that is found there is
+verified. A whole replay makes the same text.
 
 Privacy:
     A state from a snapshot is the state of a replay: ``dump`` writes each field that a price reads,
-    and ``load`` reads it back unchanged. Then no cost is smaller than the one that the replay gives.
-    A lookup that finds too little makes a request cost again, never less.
+    and ``load`` reads it back unchanged. So no cost is smaller than in a replay. A lookup that
+    finds too little makes a request cost again, never less.
     Held by: tests/property/test_snapshots.py.
 """
 

@@ -138,7 +138,7 @@ class Account:
             return
         # Two a minute, the last two at 10:00:00 and 10:00:50: at 10:00:55 there are 5 s to wait.
         wait = (self.recent[-limit] + MINUTE - now()).total_seconds()
-        if 0 < wait <= MINUTE.total_seconds():  # more: the clock went back, which locks nobody out
+        if 0 < wait <= MINUTE.total_seconds():  # more: the clock was set back, which must lock nobody out
             raise TooManyRequests(
                 f"this grant allows {limit} queries a minute, and the last minute had as many. Try again in "
                 f"{max(1, round(wait))} s.",
@@ -381,10 +381,10 @@ class LedgerState:
             ("analyst", grant.limit, grant.limit - grant.spent),
             ("cap", together.cap, together.cap - together.spent),
         )
-        # Past a limit (the cap was lowered, or counted less in earlier versions) a request that costs
-        # nothing more is refused too. Example: two analysts counted one half of the table each. The
-        # other half costs either of them nothing, but all answers together cost more. The error names
-        # the smaller of the two rests, because a request for the larger one would be refused again.
+        # Past a limit (the cap was lowered, or counted less in earlier versions) a request without a further cost is
+        # refused too. Example: two analysts counted one half of the table each. The other half costs either of them
+        # nothing, but all answers together cost more. The error names the smaller of the two remaining budgets, because
+        # a request for the larger one would be refused again.
         scope, limit, rest = min(limits, key=itemgetter(2))
         if cost > rest:
             left = max(ZERO, rest)

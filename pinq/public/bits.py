@@ -20,12 +20,12 @@ It has a false alarm with a chance below 2 * 2^50 * 2^-128 + 2^41 * 2^-89 < 2^-4
 
 Privacy:
     Claim: rows do not decide whether a test fails. Why: it follows from the bits alone, and their
-    number from public numbers but for the draws that need more bits, one of 2^39 or fewer.
-    Before each charge a new sample is tested, and a whole window before the first one of a thread,
-    so bits that are bad by then cost nobody anything. A draw that begins as the one before it ended
-    is not used, so nothing is made of bits that are stuck. Other tests look at whole windows. One
-    that fails in a draw after the charge ends in ``EngineError``.
-    Not seen: good bits that somebody else knows.
+    number from public numbers except for the draws that need more bits, at most one of 2^39. Before
+    each charge a new sample is tested, and a whole window before the first one of a thread, so bits
+    that are bad by then cost no analyst any epsilon. A draw that begins with the last sample of the
+    draw before it is not used, so stuck bits are never used. Other tests look at whole windows. One
+    that fails in a draw after the charge ends in ``EngineError``. Not detected: good bits that
+    somebody else knows.
     Held by: tests/unit/test_bits.py.
 
 References:

@@ -75,7 +75,7 @@ def require_bool(parameter: str, value: object) -> None:
 
 
 def is_listing(value: object) -> TypeIs[Iterable[object]]:
-    """Whether a value lists others; text, whose letters Python would list, does not."""
+    """Whether a value is a collection of others; a text, whose letters Python would list, is not."""
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes))
 
 
@@ -136,7 +136,7 @@ def text_of_any(value: object) -> str:
 def closest(name: object, names: Iterable[object]) -> str:
     """Writes `` (did you mean 'x'?)`` where one of the names is close, else nothing.
 
-    Case counts for nothing: ``male`` is ``'Male'`` before it is a misspelt ``'Female'``.
+    Case is ignored: ``male`` suggests ``'Male'`` before ``'Female'``.
     """
     folded = {str(one).casefold(): one for one in names}
     folded_name = (name[:60] if isinstance(name, str) else brief(name)).casefold()

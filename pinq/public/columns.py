@@ -109,7 +109,7 @@ _KINDS = {
 
 
 def said_of(problem: ErrorDetails) -> str:
-    """Says the fault of a field, without the words of the model behind it."""
+    """Describes the fault of a field, without the words of the pydantic model."""
     kind, given, facts = problem["type"], problem.get("input", []), problem.get("ctx", {})
     if kind in _SIMPLE:
         return _SIMPLE[kind]
@@ -355,7 +355,7 @@ class Categorical(_Column):
     """
 
     type: Literal["categorical"] = "categorical"
-    # Dumped as they are, because pydantic may take True for 1 when it chooses a type again.
+    # Values are dumped unchanged, because pydantic may read True as 1 when it chooses a type again.
     values: Annotated[tuple[Value, ...], PlainSerializer(lambda values: values)] = Field(
         min_length=1, max_length=MAX_VALUES, description="every value that the column can have"
     )
@@ -642,9 +642,9 @@ class Numeric(_Column):
             )
         if self.cells < 2:
             raise QueryError(f"`{name}` has a single grid cell, so it cannot be cut.")
-        # On a grid of reals the topmost edge is `upper` itself: its own cell holds the numbers just
-        # below it as well.
-        # With cells of .1 from 0 on, a cut at .25 is one at .3: the cells 0 to 2 are below it.
+        # On a grid of reals the topmost edge is `upper` itself, whose cell also holds the numbers
+        # just below it. With cells of .1 from 0 on, a cut at .25 is one at .3: the cells 0 to 2 are
+        # below it.
         return min(max(1, math.ceil((point - self.low) / self.width - Fraction(self.tolerance))), self.cells - 1)
 
     def cells_within(self, within: tuple[CutPoint, CutPoint] | None, name: str) -> tuple[int, int]:

@@ -2,8 +2,8 @@
 """Columns of dates: numbers on a public grid of days or minutes that are shown as dates.
 
 The number of a date is its days since 1970, the number of a time its minutes since then. Both are
-whole, so the proofs for columns of whole numbers hold here: bounds, grid cells, clamping, missing
-values, cuts and noise are theirs.
+whole numbers, so the proofs for such columns hold here, and so do their bounds, grid cells,
+clamping, missing values, cuts and noise.
 
 Dates and times have one form of text, in UTC. A time without a zone is taken as it stands, one with
 a zone is read in UTC. So analysts see the values of the source, and no setting of a machine moves a

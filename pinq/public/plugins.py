@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optional code: ``plugin`` loads the code that a package registered, ``optional`` the code of an extra.
 
-The provider's side and the miners may not import each other. Each reaches the other by entry
-points:
+The provider's side and the miners may not import each other. Each finds the code of the other by
+entry points:
 
 - ``secure`` and ``demo`` in the group ``pinq.commands``: the commands ``pinq secure ...`` and ``pinq demo``
 - ``simulate`` in the group ``pinq.provider``: ``pinq.simulate``, for miners that try settings on

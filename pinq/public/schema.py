@@ -236,7 +236,7 @@ class Schema(Public):
 
     @cached_property
     def row_digest(self) -> str:
-        """Identifies how a row is encoded and kept: columns in order, domains, privacy unit."""
+        """Identifies the encoding and the selection of rows: columns in order, domains, privacy unit."""
         unit = "row" if self.bounded_unit is None else [self.bounded_unit.column, self.bounded_unit.max_rows]
         text = json.dumps([[[name, column.digest] for name, column in self.columns.items()], unit])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -281,7 +281,7 @@ class Cohorts(Declared):
     Attributes:
         column: The column that names the cohort, such as a date of admission or a column of codes.
         by: The period of a column of dates.
-        closed: The last cohort whose rows stay as they are, and with it all before it.
+        closed: The last cohort whose rows no longer change; earlier cohorts do not change either.
     """
 
     column: str

@@ -148,7 +148,7 @@ class LossSplit:
 
 
 class NoisyRules:
-    """Differentially private rules: all parties draw noise together that none knows.
+    """Differentially private rules: all parties together draw noise that no party knows.
 
     They open the noisy number of all rows, for each node whether its noisy size is at most
     ``stop_share`` of that, for each leaf the class that wins a noisy vote, for each other node the
@@ -213,8 +213,8 @@ class NoisyRules:
             noisy = ((await counts()).sum(axis=1) + noise) % arithmetic.modulus
             if level == 0:
                 return await arithmetic.open(noisy, "noisy rows")
-            # A node stops where its noisy size is at most `_stop`: where `_stop` less that is not
-            # negative.
+            # A node stops if its noisy size is at most `_stop`, that is, if `_stop` minus the size
+            # is not negative.
             room = min(self._stop, largest)  # a noisy total above the possible one stops no more nodes
             more = await arithmetic.is_negative((room - noisy) % arithmetic.modulus, signed_bits(2 * largest))
             return await arithmetic.is_zero(more, "stop")
@@ -288,9 +288,9 @@ Progress = Callable[[str], None]
 async def grow_public(arithmetic: Arithmetic, task: Task, source: Source, rule: Rule, progress: Progress) -> Tree:
     """Grows a tree whose every node is opened as the rule says, one level at a time.
 
-    All nodes of a level are judged, and all that go on choose, at once: rounds grow with the depth
-    of the tree, not with its nodes. A chosen attribute's table holds the class counts of the
-    children, so a node is judged before any mask of its rows is made.
+    All nodes of a level are tested at once, and all nodes that are split choose at once: rounds
+    grow with the depth of the tree, not with its nodes. A chosen attribute's table holds the class
+    counts of the children, so a node is tested before any mask of its rows is made.
 
     Privacy:
         Opens: the numbers that the rule opens of each node (see ``rules``), in the order of levels; nothing of
@@ -326,7 +326,7 @@ async def grow_public(arithmetic: Arithmetic, task: Task, source: Source, rule: 
 
 
 async def _chosen_tables(task: Task, tables: Later, attributes: np.ndarray, positions: np.ndarray) -> Shares:
-    """Takes the table of each node's chosen attribute out of all tables, which lie end to end.
+    """Selects the table of each node's chosen attribute from all tables, which lie end to end.
 
     Args:
         task: The public facts.

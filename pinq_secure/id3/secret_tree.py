@@ -26,11 +26,11 @@ async def grow_secret(
 ) -> list[Level]:
     """Grows the tree of SID3T (Protocol 5.2), a level at a time.
 
-    A node that goes on has as many children as the attribute with the most values has. A secret
-    bit of each attribute says whether it is unused. The paper subtracts 1 from the score of one that was
-    used and says that its score is 0; it is not: all rows lie in one of its values, and its score is
-    that of no split at all. Here the bit multiplies the score's numerator instead: then a used
-    attribute has score 0, and an unused one more, for a node that goes on has rows.
+    A node that goes on has as many children as the attribute with the most values has. A secret bit
+    of each attribute says whether it is unused. The paper subtracts 1 from the score of a used
+    attribute and says that its score is 0. That is not so: all rows have one of its values, so its
+    score is that of a node without a split. Here the bit multiplies the score's numerator instead.
+    Then a used attribute has score 0 and an unused one more, because a node that is split has rows.
 
     Privacy:
         Opens: for each node whether it stops; so, the lengths of paths.
@@ -152,7 +152,7 @@ async def classify_by_path(arithmetic: Arithmetic, task: Task, labels: Shares, r
 async def classify_all(
     arithmetic: Arithmetic, task: Task, classify: Classify, lookups: Sequence[int], own: np.ndarray | None
 ) -> np.ndarray:
-    """Looks every party's rows up: each learns the classes of its own.
+    """Classifies the rows of every party: each party learns the classes of its own rows.
 
     Args:
         arithmetic: Among the parties.

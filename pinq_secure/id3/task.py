@@ -135,7 +135,7 @@ Path = tuple[tuple[int, int], ...]
 class LocalTables:
     """SID3P (Protocol 5.4): each party counts its own rows and shares the table.
 
-    So what is sent does not depend on rows.
+    So the size of messages does not depend on rows.
 
     Args:
         arithmetic: Among the parties.
@@ -270,7 +270,7 @@ Source = LocalTables | Records
 def require_records(task: Task) -> None:
     """Raises ``QueryError`` where more would be shared than fits into memory.
 
-    Shared is a number for each value of each attribute of each row.
+    A number is shared for each value of each attribute of each row.
     """
     shared = task.max_rows * (sum(task.sizes) + task.classes)
     if shared > MAX_SHARED_BITS:
@@ -284,7 +284,7 @@ def require_records(task: Task) -> None:
 async def members_of_classes(arithmetic: Arithmetic, masks: Shares, labels: Shares) -> Shares:
     """Finds the rows of each class (or value) in each node, shape (nodes, classes, rows).
 
-    The last class is what remains of the mask.
+    The last class has the rest of the mask.
     """
     first = await arithmetic.product(lambda t, s: t[:, None] * s[None, :-1], masks, labels)
     return np.concatenate([first, (masks - first.sum(axis=1))[:, None]], axis=1) % arithmetic.modulus

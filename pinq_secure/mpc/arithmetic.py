@@ -22,9 +22,9 @@ Privacy:
     random sign decides. ``is_zero`` opens the number times a random one (a number that is not 0 seems
     so with probability 1/p).
     Not withstood: a party that deals numbers of its choice. A wrong share of an opened sum is
-    noticed, for m parties send m points of a polynomial that threshold + 1 of them determine. From
-    threshold + 3 parties on the one who sent it is named; of threshold + 2, three parties say, each
-    party sees only that it was another one.
+    noticed, for m parties send m points of a polynomial that threshold + 1 of them determine. With
+    threshold + 3 parties or more, its sender is named; with threshold + 2, for example three
+    parties, each party sees only that it was another one.
     Held by: tests/unit/secure/test_secure_trees.py, which sees every opened value and every opening;
     tests/unit/secure/test_secure_sums.py; tests/integration/test_secure_runtime.py.
 
@@ -353,9 +353,9 @@ class Arithmetic(Sharing):
         masked = (secrets.reshape(-1) + whole + low + high * whole) % prime
         seen = await self.opened(masked, self.threshold) % whole
         theirs = np.array([[number >> place & 1 for number in seen.tolist()] for place in range(bits)], dtype=object)
-        # The first bit from above that differs is our 1 and their 0 where the mask is larger. With a
-        # random sign +1 some term is 0 where it is not, with -1 where it is: whether there is one
-        # tells nothing. At a bit above, 3 for each difference keeps a term from 0.
+        # The first bit from above that differs is our 1 and their 0 where the mask is larger. With a random sign +1
+        # some term is 0 where it is not, with -1 where it is: whether there is one tells nothing. For higher bits, 3
+        # for each difference keeps the term from being 0.
         differ = (ours + theirs - 2 * theirs * ours)[::-1]
         above = np.cumsum(np.concatenate([np.zeros((1, size), dtype=object), differ]), axis=0)
         lead = np.concatenate([(ours - theirs)[::-1], np.full((1, size), -1, dtype=object)])

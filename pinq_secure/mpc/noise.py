@@ -13,8 +13,8 @@ Privacy:
     DLap(1/epsilon); the numbers that the colluders added are a known constant. A share alone protects nobody: it
     must only ever be added inside the computation.
     Assumes: a party draws as it should, from a key that nobody else knows (``rounds``), so the law
-    is that of SHAKE-256 of 256 random bits; and it tells nobody how long that took, which grows with
-    the share: ``rounds`` lets the others hear of a round only at whole ticks.
+    is that of SHAKE-256 of 256 random bits; and it reveals to nobody the time of the draw, which
+    grows with the share: ``rounds`` tells the others of a round only at whole ticks.
     Exact: the curator's sampler draws the geometric numbers (pinq/public/noise.py), and whole numbers
     decide which are kept. A share beyond ``noise_bound`` (probability at
     most 2^-100) is moved there.

@@ -9,11 +9,12 @@ Privacy:
     Claim: a round is opened once, whatever breaks off. Why: its noise follows from a key that a
     party draws before the first round and keeps until the last, and from that party's rows. A round
     that broke off after some party saw its values is opened again with the same values, so nobody
-    sees a second noise for one charge. A charge names its query, so another one, which would
-    have the same noise, is not opened in its place.
+    sees a second noise for one charge. A charge names its query, so another query, which would have
+    the same noise, is not opened instead.
     Assumes: rows stay as they are between two attempts; a provider does not go on with others.
-    Noise is drawn before the others hear of the round, and that they hear at a multiple of ``TICK``
-    after the round before: what arrives when tells of the drawing only how many ticks all of it took.
+    Noise is drawn before the others hear of the round, and they hear of it at a multiple of
+    ``TICK`` after the round before. So times of messages reveal only the number of ticks of all
+    draws together.
     Held by: tests/unit/secure/test_secure_rounds.py, tests/e2e/test_secure_resume.py.
 """
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``estimate`` foretells the bytes and the time of a session, by public facts.
 
-Two numbers of b bits are compared by opening b + 3 numbers and multiplying b, and each of these goes
-to every other party. Time is that of a processor that handles what is
-sent; a network's own comes to it.
+Two numbers of b bits are compared by opening b + 3 numbers and multiplying b, and each of these
+goes to every other party. Time is the processor time of the messages; the network's own delay is
+added to it.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Traffic:
 class Booking(Protocol):
     """This party's ledger, as one run of a session pays from it.
 
-    A run with noise is known by its session, so that a run that broke off goes on where it was.
+    The session identifies a run with noise, so that a run that broke off continues.
     """
 
     def kept(self) -> list[str]:
@@ -73,7 +73,7 @@ class Booking(Protocol):
         """Returns the seconds until a further round may be charged."""
 
     def begin(self, run: str) -> None:
-        """Hears that all parties agree on this run; logs it where nothing of it will be charged."""
+        """Takes note that all parties agree on this run; logs a run that charges nothing."""
 
     def pay(self, number: int, place: str, nano: int, cells: int) -> None:
         """Charges a round, numbered from 0, unless it was charged before.

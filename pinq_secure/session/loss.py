@@ -8,14 +8,15 @@ private. An exact session has neither: its tree is opened as it is.
 Privacy:
     Claim: with noise, what any parties see that may pool their shares is (epsilon, delta)-DP.
     Why: a mask is uniform on W = 2^(bits + 40) numbers, beside those of other parties, which are
-    known. Numbers of ``bits`` bits, sign included, move this range by less than 2^bits, so all their
-    openings are uniform on one range with probability above 1 - 2^-40, whatever the secrets are: a
-    coin for each comparison that depends on no row. While all coins fall well, what is seen is what an
-    epsilon-DP algorithm opens, and a number that follows from nothing. Some coin falls badly with
-    probability at most N 2^-40. A share of noise beyond ``noise_bound`` is moved there; that changes
-    a law by at most 2^-100, on both sides of a comparison of two tables: 1 + exp(epsilon) times.
-    Within the slack of 2^-40: zero tests and shares that are uniform up to 2^-128.
-    Counts: one run. A round that broke off and is done again compares again.
+    known. Numbers of ``bits`` bits, sign included, move this range by less than 2^bits, so all
+    their openings are uniform on one range with probability above 1 - 2^-40, whatever the secrets
+    are: a coin for each comparison that depends on no row. If all coins fall well, the parties see
+    the opened values of an epsilon-DP algorithm, and numbers that are independent of all data. Some
+    coin falls badly with probability at most N 2^-40. A share of noise beyond ``noise_bound`` is
+    moved there; that changes a law by at most 2^-100, on both sides of a comparison of two tables:
+    1 + exp(epsilon) times. Within the slack of 2^-40: zero tests and shares that are uniform up to
+    2^-128.
+    Counts: one run. A repeated round compares again.
     Assumes: as ``Arithmetic``; common randomness is pseudorandom, which no delta counts.
     Held by: tests/unit/secure/test_secure_loss.py, which counts the comparisons of real runs.
 """

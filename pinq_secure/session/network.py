@@ -10,8 +10,8 @@
 After the hello a session is a sequence of exchanges, the same at all parties: in each a party sends
 its messages and waits for those of others. A message is labelled with its exchange, so a party that
 takes another step than the others is named. Nobody's share leaves before all are ready, and none of
-a round before that round is charged. A party is who holds the private key of the certificate that the
-session names for it.
+a round before that round is charged. The certificate that the session names for a party identifies
+it: the party holds the private key.
 
 Every wait ends: a party of which no message comes within the session's timeout is given up, unless
 it says that it waits for the pace of a grant.
@@ -39,7 +39,7 @@ from pinq_secure.session.session import Session
 
 ARITHMETIC = 4  # the version of the messages of a computation
 STOP, WAIT, HELLO = -1, -2, -3  # labels of messages outside of exchanges
-BUFFER = 2**20  # bytes that wait to be read before the other end must
+BUFFER = 2**20  # bytes that may wait to be read; then the other end has to wait
 HEADER = struct.Struct("<iI")  # label and size
 AGAIN = "All parties may start again, with the same session"
 JOINING = "before the session was agreed; does it have this party's certificate, and this session?"
@@ -350,7 +350,7 @@ class Network(Link):
             )
 
     async def finish(self, progress: Callable[[str], None]) -> None:
-        """Says that this party has its result, and who has not said so soon after."""
+        """Tells the others that this party has its result, and notes which parties have not said so soon after."""
         label = self._say("done", dict.fromkeys(self.others, b""))
         # So many seconds a party with its result waits for the others to say that they have it.
         ends = [self._next_of(number, 2.0) for number in self.others]

@@ -149,7 +149,7 @@ class _Run(Company):
         self.tick, self._paid = TICK, 0
 
     async def to_end(self) -> tuple[Outcome, Traffic]:
-        """Goes through all stages; after a failure the others hear the reason."""
+        """Goes through all stages; after a failure the other parties are told the reason."""
         joining, session = self._joining, self._session
         self._network = network = Network(session, joining.party, joining.identity, self._booking.kept())
         reason: str | None = "it was interrupted"

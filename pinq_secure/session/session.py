@@ -144,7 +144,7 @@ class Session(Declared):
         return self
 
     def _wrong_parties(self) -> Sequence[tuple[bool, str]]:
-        """Whether each wrong is there, and its text: a party needs a name and, over a network, a certificate."""
+        """Possible faults, each with its text: a party needs a name and, over a network, a certificate."""
         names, certificates = zip(*((member.name, member.certificate_der) for member in self.parties), strict=True)
         twice = next((name for name in names if names.count(name) > 1), None)
         far = any(member.host not in LOOPBACK for member in self.parties)
@@ -296,7 +296,7 @@ class Session(Declared):
 
     def miner(self) -> Miner | None:
         """Makes the miner that queries sums; None for ID3, which computes on shares."""
-        # Miners import scikit-learn's manners and pandas, which no other protocol needs.
+        # Miners import scikit-learn and pandas, which no other protocol needs.
         named: dict[str, Any] = {
             "epsilon": Epsilon(self.nano).exact,
             "strategy": "secure",

@@ -148,8 +148,8 @@ class Frame:
 
     def stretches(self, rows: np.ndarray, numbers: int | np.ndarray) -> Iterator[np.ndarray]:
         """Cuts rows into stretches that are scored together, by the numbers that each row reads."""
-        # Rows of 5, 4, 3 and 9 numbers reach to 5, 9, 12 and 21: with room for 10 the first two are one
-        # stretch, for they end below 10, the third is one, below 20, and so is the last.
+        # Rows of 5, 4, 3 and 9 numbers end at 5, 9, 12 and 21. With room for 10, the first two are one stretch because
+        # they end below 10; the third ends below 20 and is the second stretch, and the last is the third.
         ends = np.cumsum(np.broadcast_to(numbers, len(rows)))
         begins = np.flatnonzero(np.diff(ends // self._room, prepend=-1)).tolist()
         return (rows[begin:end] for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True))
@@ -384,8 +384,9 @@ def side_by_side(axes: Sequence[Axis], size: int) -> Callable[[np.ndarray, np.nd
     if axes[0].thresholds is None:
         tables = np.stack([axis.parts_of(np.arange(size)) for axis in axes])
         return lambda which, codes: tables[which, codes]
-    # Cuts at 3 and at 5 of 10 codes are 3 and 15, side by side: code 4 of the second is 14, behind
-    # one of them, which is the first one's own.
+    # The cuts 3 and 5 of two axes over 10 codes become 3 and 15 in one list. Code 4 along the
+    # second axis becomes 14: one cut is before it, which belongs to the first axis, so the code is
+    # in part 0.
     edges = np.array([axis.thresholds for axis in axes]) + size * np.arange(len(axes))[:, None]
     return lambda which, codes: edges.ravel().searchsorted(size * which + codes, "right") - edges.shape[1] * which
 
@@ -501,8 +502,8 @@ class AnyCutScorer(Scorer[AnyCut]):
         half, total = self._half(place // codes, place), self._totals(piece, len(rows)).ravel()
         halves = len(total) // classes
         key = of_class * halves + half
-        # In order of classes, halves and codes: the rows of a cell's class in its half, up to the cell, are the rows
-        # of all cells so far, less those of the halves before. The rest of the half is behind the cell.
+        # Cells are in order of classes, halves and codes. So the rows of a cell's class and half, up to the cell, are
+        # the rows of all cells so far, less those of earlier halves. The other rows of the half are behind the cell.
         order, up_to = np.argsort(of_class.astype(np.min_scalar_type(classes)), kind="stable"), np.empty_like(counts)
         up_to[order] = counts[order].cumsum()
         up_to += (total - total.cumsum())[key]
@@ -616,8 +617,8 @@ class AnyCrossScorer(Scorer[AnyCross]):
         super().__init__(candidate, frame)
         self.table = frame.add(axes, "listed")
         self.members = self.options = len(candidate)
-        # For each member the rows are looked up in a table of its own, four in the time of a cell. Pairs
-        # of specs of 2, 5 and 9 parts: no pair has more than 5 * 9 cells.
+        # For each member, rows are looked up in a separate table; four rows take as long as one cell. Pairs of specs of
+        # 2, 5 and 9 parts: no pair has more than 5 * 9 cells.
         cells, rows = math.prod(sorted(self._sizes)[-candidate.size :]) * frame.width, frame.schema.max_rows
         self.member_cells = SCORING + rows // 4 + min(cells, rows)
 

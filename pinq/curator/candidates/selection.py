@@ -86,8 +86,8 @@ class Selection:
         self.which = list(which) * parts.size if len(which) == 1 else list(which)
         if not self.lists or not all(self.lists):
             raise QueryError("is empty; name at least one spec or family for each part.", parameter="candidates")
-        # A list that no part chooses from would still count where the choices of the longest list
-        # share epsilon.
+        # An unused list would still count where epsilon is divided by the choices of the longest
+        # list.
         if len(self.which) != parts.size or set(self.which) != set(range(len(self.lists))):
             raise QueryError("the request's lists of candidates do not fit its parts.")
         if parts.size * self.choices > MAX_PARTS:
