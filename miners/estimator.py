@@ -21,6 +21,7 @@ from miners.fitted.node import as_array, param_out, read_stored
 from miners.fitted.route import Frame, encode, encode_values, values_of
 from miners.fitted.tree import Forest, Tree
 from miners.parameters import HasParams, Parameterised
+from miners.pictures import Axes
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import closest, require_kind, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, Exact
@@ -28,7 +29,6 @@ from pinq.public.schema import Schema, Value
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
 
     from pinq.analyst.queryable import PrivateQueryable

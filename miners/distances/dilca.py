@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -36,6 +36,8 @@ from miners.distances.plot import LIMITS, contexts_text, fitted_html, plot_conte
 from miners.estimator import FitPlan, Miner, planned, public_schema, require_word
 from miners.fitted.route import Frame, encode
 from miners.growth.candidates import multiway_splits
+from miners.pictures import Axes
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError, unspent
 from pinq.language.scores import ENTROPY_BITS, MutualInformation
 from pinq.language.specs import MAX_PARTS, AnyCross, Cuts, Splitting, Values, bind
@@ -43,12 +45,6 @@ from pinq.public.checks import closest, is_listing, many, text_of, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
 from pinq.public.plugins import optional
 from pinq.public.schema import Schema
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from pinq.analyst.queryable import PrivateQueryable
-
 
 METHODS = ("max_relevance", "max_dependency", "mean_su", "baseline")
 MAX_METHODS = ("max_relevance", "max_dependency")  # methods that choose a fixed number of attributes

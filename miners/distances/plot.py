@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from miners.fitted.theme import BLUE, INK, LINE, PALE, bare, pyplot, shorten, write_cells
+from miners.pictures import BLUE, INK, LINE, PALE, Axes, bare, named_map, pyplot, shorten, write_cells
 from pinq.public.plugins import optional
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
 
@@ -70,10 +69,7 @@ def _dendrogram(ax: Axes, matrix: np.ndarray) -> np.ndarray:
 
 def _heat_map(ax: Axes, matrix: np.ndarray, labels: Sequence[str], largest: float) -> AxesImage:
     """Draws distances between values, whose labels stand below and on the right."""
-    image = ax.imshow(matrix, cmap=COLOURS, vmin=0, vmax=largest, aspect="auto")
-    ticks = range(len(labels))
-    ax.set_xticks(ticks, labels, rotation=90, fontsize=8, color=INK)
-    ax.set_yticks(ticks, labels, fontsize=8, color=INK)
+    image = named_map(ax, matrix, labels, labels, cmap=COLOURS, vmin=0, vmax=largest)
     ax.yaxis.tick_right()
     bare(ax)
     if len(labels) <= NUMBERS:

@@ -19,18 +19,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from miners.budget.plan import HEADINGS, Plan, loss_text
-from miners.fitted.theme import BLUE, PALE, axes_of
+from miners.pictures import BLUE, PALE, Axes, axes_of
 from pinq.errors import QueryError
 from pinq.public.schema import Schema, unit_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 LEFT = "style='text-align:left'"
 GENERAL = (

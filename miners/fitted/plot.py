@@ -10,14 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from miners.fitted.sketch import NodeCard, Sketch
-from miners.fitted.theme import CLASSES, INK, LABEL, LINE as PATH, PALE, colour, pyplot, shorten
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+from miners.pictures import CLASSES, INK, LABEL, LINE as PATH, PALE, Axes, colour, pyplot, shorten
 
 MAX_LINES = 150  # unless the caller says how deep to draw
 # All in inches, on a page whose unit is the inch.

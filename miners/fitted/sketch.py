@@ -18,7 +18,7 @@ from html import escape
 import numpy as np
 
 from miners.fitted.node import Node, Target
-from miners.fitted.theme import CLASSES, INK, LABEL, LINE, PALE, colour, shorten
+from miners.pictures import CLASSES, INK, LABEL, LINE, PALE, colour, shorten
 from pinq.errors import QueryError
 from pinq.language.specs import Groups, bind
 from pinq.public.checks import is_whole, many, text_of

@@ -49,6 +49,7 @@ from miners.fitted.node import (
 from miners.fitted.plot import MAX_LINES, plot
 from miners.fitted.route import Frame, Router, encode_rows, length
 from miners.fitted.sketch import MAX_HTML_LINES, Sketch, dot, html, part_names, sketch, text
+from miners.pictures import Axes
 from pinq.errors import QueryError
 from pinq.language.specs import Axis, Cuts, Groups, Values, bind, two_ends
 from pinq.public.checks import many, text_of, whole_number
@@ -56,7 +57,6 @@ from pinq.public.schema import Numeric, Schema, Value
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
 
 LEAF, NUMERIC, CATEGORICAL = 0, 1, 2

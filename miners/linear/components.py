@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 import numpy as np
 
 from miners.budget.plan import Plan, tell
-from miners.fitted.theme import BLUE, INK, axes_of, panels
 from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState, draw_map
 from miners.linear.moments import Coordinates, NoisyMoments, asked_columns, noise_edge
+from miners.pictures import BLUE, INK, Axes, axes_of, panels
 from pinq.public.checks import many, require_bool, whole_number
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
     from miners.fitted.route import Frame
     from pinq.analyst.queryable import PrivateQueryable

@@ -26,7 +26,6 @@ import numpy as np
 from miners.budget.plan import PlanLine, tell
 from miners.estimator import Classifier, require_varied
 from miners.fitted.node import as_array
-from miners.fitted.theme import INK, axes_of
 from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState, draw_map
 from miners.linear.moments import (
     ROOT,
@@ -38,6 +37,7 @@ from miners.linear.moments import (
     noisy_products,
     product_line,
 )
+from miners.pictures import INK, Axes, axes_of
 from pinq.errors import QueryError
 from pinq.language.specs import Groups, Values
 from pinq.public.checks import many, text_of
@@ -45,7 +45,6 @@ from pinq.public.schema import Schema, Value
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
     from pinq.analyst.queryable import PrivateQueryable
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from miners.budget.plan import NOT_GIVEN, PlanLine, count_scale, spread
 from miners.estimator import FitPlan, Miner
-from miners.fitted.theme import INK, shorten
 from miners.linear.moments import ROOT, Coordinates, Norm, noise_edge, product_line, scale_line
+from miners.pictures import Axes, named_map, shorten
 from pinq.errors import QueryError
 from pinq.language.products import Products
 from pinq.language.specs import Values
@@ -24,7 +24,6 @@ from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
     from pinq.analyst.queryable import PrivateQueryable
 
@@ -239,7 +238,6 @@ class LinearMiner(Miner):
 
 def draw_map(ax: Axes, numbers: np.ndarray, most: float, across: Sequence[str], down: Sequence[str]) -> None:
     """Draws numbers from ``-most`` to ``most`` in two colours, with names across and down and a scale."""
-    drawn = ax.imshow(numbers, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
+    names, beside = [shorten(name) for name in across], [shorten(name, 16) for name in down]
+    drawn = named_map(ax, numbers, names, beside, size=7, cmap="RdBu", vmin=-most, vmax=most)
     ax.figure.colorbar(drawn, ax=ax, pad=0.01).ax.tick_params(labelsize=7)
-    ax.set_xticks(np.arange(len(across)), [shorten(name, 28) for name in across], rotation=90, fontsize=7, color=INK)
-    ax.set_yticks(np.arange(len(down)), [shorten(name, 16) for name in down], fontsize=7, color=INK)

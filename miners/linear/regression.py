@@ -27,7 +27,6 @@ import numpy as np
 
 from miners.budget.plan import PlanLine, count_line, count_scale, tell
 from miners.estimator import Regressor, require_varied
-from miners.fitted.theme import BLUE, INK, PALE, axes_of, shorten
 from miners.growth.frontier import ask_ends
 from miners.growth.target_range import TargetRange
 from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState
@@ -42,6 +41,7 @@ from miners.linear.moments import (
     product_line,
     scale_line,
 )
+from miners.pictures import BLUE, INK, PALE, Axes, axes_of, shorten
 from pinq.errors import QueryError
 from pinq.language.specs import bind
 from pinq.public.checks import many
@@ -49,7 +49,6 @@ from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
     from pinq.analyst.queryable import PrivateQueryable
 

@@ -23,6 +23,7 @@ import numpy as np
 from miners.budget.plan import NOT_GIVEN, PlanLine, count_line, count_scale, rows_text, tell
 from miners.estimator import Classifier, FitPlan, Miner, Regressor, require_varied
 from miners.growth.candidates import attribute_cells, attribute_names, attribute_pairs
+from miners.pictures import Axes
 from miners.scorecards import view
 from miners.scorecards.card import Card, CardCells, Estimate
 from miners.scorecards.costs import MAX_STEPS, TABLES, CardStep, FitCosts
@@ -36,7 +37,6 @@ from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)

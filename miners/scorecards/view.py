@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from miners.fitted.route import encode
-from miners.fitted.theme import BLUE, CLASSES, INK, PALE, RED, panels, shorten
+from miners.pictures import BLUE, CLASSES, INK, PALE, RED, Axes, panels, shorten
 from miners.scorecards.card import DOUBLES, Card, Term, probabilities
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, bind
@@ -25,7 +25,6 @@ from pinq.public.columns import CutPoint
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
 
 START = "start"

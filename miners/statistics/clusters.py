@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import pandas as pd
 
-from miners.fitted.theme import axes_of, colour, titled
+from miners.pictures import Axes, axes_of, colour, titled
 from miners.statistics.cells import FAINT, SEED, Axis, Cells, Result, StatisticFunction, drafted
 from miners.tables.columns import Column, Columns
 from miners.tables.table import NUMBERS, Draft
@@ -24,9 +24,6 @@ from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
 from pinq.public.checks import is_listing, whole_number
 from pinq.public.epsilon import EpsilonLike
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 STARTS, ROUNDS = (
     50,

@@ -17,11 +17,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from miners.fitted.theme import BLUE, LINE, axes_of, titled
+from miners.pictures import BLUE, LINE, Axes, axes_of, titled
 from miners.statistics.cells import Axis, Cells, Result, Statistic, StatisticFunction, drafted, listed
 from miners.statistics.laws import ALTERNATIVES, Alternative, normal_tail, one_sided, require_word
 from miners.tables.columns import Column, Columns, specs_of
@@ -31,9 +31,6 @@ from pinq.errors import QueryError
 from pinq.public.checks import is_number
 from pinq.public.epsilon import EpsilonLike
 from pinq.public.schema import Value
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 class Effects(Result):

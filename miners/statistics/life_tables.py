@@ -13,12 +13,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from miners.fitted.theme import INK, axes_of, colour, titled
+from miners.pictures import INK, Axes, axes_of, colour, titled
 from miners.statistics.cells import Axis, Cells, Result, Statistic, StatisticFunction, drafted
 from miners.tables.columns import Column
 from miners.tables.table import NUMBERS, Draft
@@ -27,9 +27,6 @@ from pinq.errors import QueryError
 from pinq.public.checks import is_listing
 from pinq.public.epsilon import EpsilonLike
 from pinq.public.schema import Numeric, Value
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 INTERVALS = 8
 """Parts of the time by default: noise adds up over later parts, and fewer hide the curve's shape."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,13 +21,11 @@ from miners.synthesizer.graphical_model import FEW_WALKS, TINY, WALKS, Clique, G
 from miners.synthesizer.purchase import ALLOWED, CHECKED, EACH, EXPECTED, LEAST_NOISE, OFFERED, Purchase, divided
 from miners.synthesizer.relations import found, limits, occupied
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.language.products import Products
 from pinq.language.scores import Misfit
 from pinq.language.specs import bind
 from pinq.public.epsilon import Epsilon
-
-if TYPE_CHECKING:
-    from pinq.analyst.queryable import PrivateQueryable
 
 HIDDEN = 1.0  # row in all cells of a column together of which noise hides whether they have any
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
@@ -30,15 +30,12 @@ from miners.synthesizer.graphical_model import Clique, tree_cells
 from miners.synthesizer.matching import limit, reached
 from miners.synthesizer.relations import limits, possible
 from miners.synthesizer.synthetic_table import TENTHS, Bought
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.language.products import MAX_ENTRIES
 from pinq.language.specs import Cross, Cuts, Spec, Values, bind
 from pinq.public.checks import many
 from pinq.public.epsilon import ZERO, Epsilon, standard_deviation
 from pinq.public.schema import Schema
-
-if TYPE_CHECKING:
-    from pinq.analyst.queryable import PrivateQueryable
-
 
 # Percent: tables of one column, the model's own error, fine numbers, sums of numbers; and of a round, its choice.
 SINGLES, CHECKS, FINES, SUMS, CHOICES = 3, 5, 10, 10, 10

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -19,21 +19,18 @@ from miners.budget.plan import NOT_GIVEN, Plan, patient, tell
 from miners.estimator import FitPlan, Miner, planned, public_schema
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
 from miners.growth.frontier import rehearsing
+from miners.pictures import Axes
 from miners.synthesizer.fitting import Fitting
 from miners.synthesizer.purchase import FEW_VALUES, WIDTHS, Purchase
 from miners.synthesizer.relations import ordered
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
 from miners.tables.columns import Condition
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError, unspent
 from pinq.public.checks import is_whole, many
 from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from pinq.analyst.queryable import PrivateQueryable
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, partial
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from miners.budget.plan import (
     loss_text,
 )
 from miners.fitted.node import split_in, split_out
-from miners.fitted.theme import RED, axes_of
+from miners.pictures import RED, Axes, axes_of
 from miners.synthesizer.fine_numbers import FineNumbers, Interval, fine_of
 from miners.synthesizer.graphical_model import TINY, Clique, GraphicalModel, Measurement, multiplied
 from miners.synthesizer.relations import in_order, ordered
@@ -36,10 +36,6 @@ from pinq.language.specs import Axis, Cuts, Spec, Values, bind
 from pinq.public.checks import is_whole, many, whole_number
 from pinq.public.epsilon import Epsilon, laplace_interval
 from pinq.public.schema import Numeric, Schema
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 FORMAT, VERSION = "pinq-synthetic", 1
 MAX_ROWS = 10**8

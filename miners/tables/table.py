@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from miners.budget.plan import Plan, PlanLine, patient, require_budget
-from miners.fitted.theme import BLUE, INK, RED, axes_of, colour, panels, shorten, write_cells
+from miners.pictures import BLUE, INK, RED, Axes, axes_of, colour, named_map, panels, shorten, write_cells
 from miners.tables.columns import ALL, columns_named, required_handle
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
@@ -35,7 +35,6 @@ from pinq.public.plugins import optional
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from matplotlib.axes import Axes
 
 
 P = ParamSpec("P")
@@ -323,14 +322,19 @@ def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     low, high = (cells[name].to_numpy(dtype=float).reshape(numbers.shape) for name in NUMBERS[1:])
     among = ((numbers >= low[..., None, None]) & (numbers <= high[..., None, None])).sum((2, 3)) - 1
     pale = among * 2 >= max(1, numbers.size - 1)
-    image = ax.imshow(
-        numbers, cmap="Blues", aspect="auto", vmin=smallest, vmax=largest, alpha=np.where(pale, 0.25, 1.0)
+    named = [_text(label) for label in acrosses]
+    image = named_map(
+        ax,
+        numbers,
+        named,
+        [_text(label) for label in downs],
+        upright=sum(map(len, named)) > ACROSS,
+        cmap="Blues",
+        vmin=smallest,
+        vmax=largest,
+        alpha=np.where(pale, 0.25, 1.0),
     )
     write_cells(ax, numbers, lambda number: f"{number:,.0f}", (numbers > (smallest + largest) / 2) & ~pale)
-    ax.set_yticks(range(len(downs)), [_text(label) for label in downs], fontsize=8)
-    named = [_text(label) for label in acrosses]
-    upright = sum(map(len, named)) > ACROSS
-    ax.set_xticks(range(len(named)), named, fontsize=8, rotation=90 if upright else 0)
     ax.set_ylabel(rows, fontsize=9)
     half = float(np.median(high - low)) / 2
     ax.set_xlabel(f"{columns}\neach ±{half:,.0f}; pale: not told apart from half of the others", fontsize=9)
@@ -344,12 +348,10 @@ def _map(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     names, down = list(dict.fromkeys(frame[keys[1]])), len(set(frame[keys[0]]))
     numbers, low, high = (frame[name].to_numpy(dtype=float).reshape(down, -1) for name in NUMBERS)
     clear = np.where((low > 0) | (high < 0), numbers, 0.0)
-    ax.imshow(clear, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
+    labels = [_text(name) for name in names]
+    named_map(ax, clear, labels, labels, cmap="RdBu", vmin=-1, vmax=1)
     if down <= WRITTEN:
         write_cells(ax, numbers, lambda number: f"{number:.2f}", np.abs(clear) > 0.6)
-    labels = [_text(name) for name in names]
-    ax.set_yticks(range(len(labels)), labels, fontsize=8)
-    ax.set_xticks(range(len(labels)), labels, fontsize=8, rotation=90)
 
 
 def _boxes(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:

@@ -32,10 +32,10 @@ import numpy as np
 from miners.budget.plan import untold
 from miners.estimator import Learner
 from miners.fitted.node import Node
-from miners.fitted.theme import COLOURS, PALE, axes_of
 from miners.fitted.tree import Tree
 from miners.growth.candidates import attribute_names, random_split
 from miners.parameters import cloned
+from miners.pictures import COLOURS, PALE, Axes, axes_of
 from miners.tuning.public_rows import simulated
 from pinq.errors import QueryError
 from pinq.language.parts import Part
@@ -46,7 +46,6 @@ from pinq.public.schema import Numeric, Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from matplotlib.axes import Axes
 
 
 Seed = int | Sequence[int]

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
-from miners.fitted.theme import shorten
+from miners.pictures import shorten
 from miners.scorecards.costs import MAX_STEPS
 from pinq.errors import QueryError, SessionError
 from pinq.language.specs import Cuts, Values

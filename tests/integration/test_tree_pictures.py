@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from miners.fitted.node import Node
-from miners.fitted.theme import COLOURS, shorten
 from miners.fitted.tree import Tree
+from miners.pictures import COLOURS, shorten
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Groups, Values
 from pinq.public.schema import Categorical, Numeric, Schema

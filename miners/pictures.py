@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The look that all pictures share: inks, colours of classes, labels, panels, numbers in cells."""
+"""The common code of all pictures: inks, colours of classes, labels, axes, panels, maps of numbers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,11 @@ from pinq.public.checks import brief
 from pinq.public.plugins import optional
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+else:
+    Axes = Any  # so that a module which draws nothing needs no matplotlib
 
 
 INK, PALE, LINE = "#222222", "#777777", "#b5bcc7"
@@ -99,6 +102,32 @@ def titled(ax: Axes, title: str) -> None:
     """Writes the title above a picture, and takes the lines above and on the right away."""
     ax.set_title(title, fontsize=10, loc="left")
     ax.spines[["top", "right"]].set_visible(False)
+
+
+def named_map(
+    ax: Axes,
+    numbers: np.ndarray,
+    across: Sequence[str],
+    down: Sequence[str],
+    *,
+    size: float = 8,
+    upright: bool = True,
+    **look: Any,
+) -> AxesImage:
+    """Draws numbers as a map with names across and down; returns the image.
+
+    Args:
+        ax: The axes of the map.
+        numbers: Shape (names down, names across).
+        across: The names below the columns.
+        down: The names beside the rows.
+        size: Points of the names.
+        upright: Whether the names below are written upwards.
+        look: Colours and scale, as ``Axes.imshow`` takes them.
+    """
+    ax.set_xticks(range(len(across)), across, rotation=90 if upright else 0, fontsize=size, color=INK)
+    ax.set_yticks(range(len(down)), down, fontsize=size, color=INK)
+    return ax.imshow(numbers, aspect="auto", **look)
 
 
 def write_cells(ax: Axes, numbers: np.ndarray, written: Callable[[float], str], dark: np.ndarray) -> None:
