@@ -36,8 +36,8 @@ command line calls ``epsilon`` --epsilon. So no interface edits a text.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import ContextDecorator
 from decimal import Decimal
 from fractions import Fraction
 
@@ -311,14 +311,15 @@ class InternalError(PinqError):
     code = "internal"
 
 
-@contextmanager
-def unspent() -> Iterator[None]:
+class unspent(ContextDecorator):
     """Nothing is charged inside: a refusal that leaves it says so. A decorator too."""
-    try:
-        yield
-    except Refusal as error:
-        error.charged = Fraction(0)
-        raise
+
+    def __enter__(self) -> None:
+        """Nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Refusal):
+            error.charged = Fraction(0)
 
 
 def _bill(charged: Fraction) -> str:

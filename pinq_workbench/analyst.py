@@ -119,8 +119,8 @@ class Analyst:
     """The pages of a dataset that is served.
 
     Args:
-        url: The address of the dataset. words: Further arguments of ``connect``, whose errors it
-        raises.
+        url: The address of the dataset.
+        words: Further arguments of ``connect``, whose errors it raises.
 
     Attributes:
         drafts: The typed values, by page.
