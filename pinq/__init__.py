@@ -61,8 +61,7 @@ if TYPE_CHECKING:
         Values as Values,
     )
     from pinq.policy.policy import Policy as Policy
-    from pinq.provider.dummy_rows import simulate as simulate
-    from pinq.provider.local import open as open
+    from pinq.provider.local import open as open, simulate as simulate
     from pinq.provider.policy_file import load_policy as load_policy
     from pinq.provider.proposal import propose as propose
     from pinq.public.schema import (
@@ -107,8 +106,7 @@ _HOMES = {
         "TooManyRequests",
         "Unavailable",
     ),
-    "provider.dummy_rows": ("simulate",),
-    "provider.local": ("open",),
+    "provider.local": ("open", "simulate"),
     "language.specs": (
         "AnyCross",
         "AnyCut",

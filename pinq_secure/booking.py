@@ -18,7 +18,7 @@ from pinq.policy.files import state_folder
 from pinq.public.bits import SYSTEM
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
-from pinq_secure.holding import Holding
+from pinq_secure.id3.task import Holding
 from pinq_secure.session.session import Session
 
 KEY_BYTES = 32

@@ -16,7 +16,7 @@ from pinq.errors import QueryError, printable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pinq_secure.holding import Holding
+    from pinq_secure.id3.task import Holding
     from pinq_secure.session.party import Outcome
     from pinq_secure.session.session import Session
 
@@ -152,8 +152,7 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
     """
     from pinq.public.checks import many
     from pinq_secure.mpc.arithmetic import field_bits, threshold_of
-    from pinq_secure.session.estimate import estimate, plan_text
-    from pinq_secure.session.loss import Loss
+    from pinq_secure.session.loss import Loss, estimate, plan_text
     from pinq_secure.session.session import load_session
 
     loaded = load_session(session)

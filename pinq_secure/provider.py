@@ -47,7 +47,7 @@ from pinq.provider.policy_file import load_policy
 from pinq.provider.versions import open_rows
 from pinq.public.schema import Value
 from pinq_secure.booking import LedgerBooking
-from pinq_secure.holding import Holding
+from pinq_secure.id3.task import Holding
 from pinq_secure.session.joining import Identity, Joining, Traffic
 from pinq_secure.session.loss import Loss
 from pinq_secure.session.party import run_party

@@ -73,8 +73,7 @@ from pinq.public.bits import SYSTEM, Bits
 from pinq.public.checks import Shown, many
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
-from pinq_secure.holding import Holding
-from pinq_secure.id3.task import Task, require_tables
+from pinq_secure.id3.task import Holding, Task, require_tables
 from pinq_secure.mpc.arithmetic import Arithmetic, signed_bits, threshold_of
 from pinq_secure.mpc.noise import noise_bound, own_noise
 from pinq_secure.mpc.rounds import Opened, Rounds

@@ -30,7 +30,7 @@ from benchmarks.harness.datasets import load
 from miners.tables import Table, crosstab, histogram, quantiles, std
 from miners.tables.columns import even_cuts
 from pinq.language.specs import Values
-from pinq.provider.dummy_rows import simulate
+from pinq.provider.local import simulate
 from pinq.public.schema import Schema
 
 EPSILON = "0.1"

@@ -19,7 +19,7 @@ from miners.tables import summary
 from miners.tables.quantile_search import Quantile
 from pinq import load_policy
 from pinq.analyst.queryable import PrivateQueryable
-from pinq.provider.dummy_rows import simulate
+from pinq.provider.local import simulate
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Numeric
 

@@ -44,7 +44,7 @@ from miners.budget.plan import (
     tell,
 )
 from miners.estimator import Classifier, GrownMiner, require_varied, require_word
-from miners.federated.best_first import BestFirst
+from miners.federated.best_first import BestFirst, LocalChoice
 from miners.federated.federation import (
     CountSource,
     FederatedParts,
@@ -62,7 +62,6 @@ from miners.federated.growing import (
     gather,
     splitting_functions,
 )
-from miners.federated.local_choice import LocalChoice
 from miners.federated.owners_miner import (
     DISJOINT,
     NEEDS,

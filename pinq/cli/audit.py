@@ -173,8 +173,7 @@ def statement(
     output: Annotated[Path | None, option("-o", "--output", metavar="FILE", help="The file to write.")] = None,
 ) -> None:
     """Write what is guaranteed, as one page for a data protection officer; needs no data."""
-    from pinq.provider.report.registry import registry
-    from pinq.provider.report.statement import statement as state
+    from pinq.provider.report.statement import registry, statement as state
 
     require_ending(output, *((".yaml", ".yml") if record else (".json",) if as_json else (".html", ".htm")))
     text = registry(policy) if record else state(policy).to_json() + "\n" if as_json else state(policy).to_html()

@@ -38,8 +38,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from pinq.curator.deadline import Deadline, Stopped
-from pinq.curator.meter import Meter, WorkMeter
+from pinq.curator.deadline import Deadline, Meter, Stopped, WorkMeter
 from pinq.curator.prepared import Noise, PreparedQuery
 from pinq.curator.price import MAX_WORK, checking_work, require_work
 from pinq.curator.verbs import prepare

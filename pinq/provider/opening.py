@@ -20,7 +20,7 @@ from pinq.public.checks import first_of
 from pinq.public.epsilon import Epsilon
 
 if TYPE_CHECKING:
-    from pinq.curator.meter import Meter
+    from pinq.curator.deadline import Meter
     from pinq.curator.monitor import Curator
     from pinq.engine import Engine
 

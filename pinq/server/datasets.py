@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pinq.curator.meter import Meter, WorkMeter
+from pinq.curator.deadline import Meter, WorkMeter
 from pinq.curator.monitor import Curator
 from pinq.engine import Engine, open_engine
 from pinq.errors import LedgerError, PinqError, PolicyError

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from pinq.curator.meter import MINUTE
+from pinq.curator.deadline import MINUTE
 from pinq.curator.price import MAX_WORK
 from pinq.errors import TooManyRequests
 

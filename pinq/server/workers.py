@@ -32,8 +32,7 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any
 
-from pinq.curator.deadline import Deadline, Stopped, TooHeavy
-from pinq.curator.meter import Meter
+from pinq.curator.deadline import Deadline, Meter, Stopped, TooHeavy
 from pinq.errors import PinqError, PolicyError, Unavailable
 from pinq.language.wire import Failure
 from pinq.policy.files import FileFacts

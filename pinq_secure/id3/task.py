@@ -17,7 +17,6 @@ from miners.growth.candidates import CutsByColumn, multiway_splits
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Values, bind
 from pinq.public.schema import Schema
-from pinq_secure.holding import Holding
 from pinq_secure.mpc.arithmetic import Arithmetic, Shares
 
 
@@ -302,3 +301,32 @@ def one_hot(sizes: Sequence[int], codes: np.ndarray, rows: int) -> np.ndarray:
     for start, values in zip(np.cumsum([0, *sizes[:-1]]), codes, strict=True):
         bits[start + values, np.arange(len(values))] = 1
     return bits
+
+
+@dataclass(frozen=True)
+class Holding:
+    """One party's rows, encoded: the distinct rows, and how often each occurs.
+
+    Attributes:
+        codes: The value of each attribute, then of the target; shape (attributes + 1, distinct rows).
+        counts: Shape (distinct rows,).
+    """
+
+    codes: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return int(self.counts.sum())
+
+    @cached_property
+    def each(self) -> np.ndarray:
+        """Every single row, shape (attributes + 1, rows)."""
+        return np.repeat(self.codes, self.counts, axis=1)
+
+    @staticmethod
+    def joined(holdings: Sequence[Holding]) -> Holding:
+        """All rows of several parties, as one holding."""
+        codes = np.concatenate([holding.codes for holding in holdings], axis=1)
+        return Holding(codes, np.concatenate([holding.counts for holding in holdings]))

@@ -18,10 +18,9 @@ import numpy as np
 from miners.fitted.tree import Tree
 from pinq.errors import PinqError, QueryError, SessionError
 from pinq.public.epsilon import Epsilon
-from pinq_secure.holding import Holding
 from pinq_secure.id3.public_tree import ExactRules, Progress, Rule, grow_public
 from pinq_secure.id3.secret_tree import classify_all, classify_by_path, classify_by_tree, grow_paths, grow_secret
-from pinq_secure.id3.task import LocalTables, Records, Task
+from pinq_secure.id3.task import Holding, LocalTables, Records, Task
 from pinq_secure.mpc.arithmetic import ALONE, Arithmetic, Link, Sharing, run_to_end
 from pinq_secure.mpc.rounds import TICK, Company, Opened, Rounds
 from pinq_secure.session.joining import Booking, Joining, Traffic

@@ -689,7 +689,7 @@ FAULTS = (
     ),
     Fault(
         "each of several processes allows a grant's whole quota of work",
-        "pinq/curator/meter.py",
+        "pinq/curator/deadline.py",
         "        limit //= self._processes\n",
         "",
         ("tests/unit/curator/test_meter.py",),

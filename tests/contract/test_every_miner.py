@@ -31,7 +31,7 @@ from miners.fitted.model_card import determination
 from miners.parameters import cloned
 from pinq.errors import UNSPENT, BudgetExceeded, QueryError
 from pinq.ledger.events import Terms
-from pinq.provider.dummy_rows import dummy_rows, simulate
+from pinq.provider.local import dummy_rows, simulate
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Adjacency, Categorical, Numeric, Schema
 from tests.support.laws.fixed_noise import COINS

@@ -16,8 +16,7 @@ from pinq.errors import BudgetExceeded
 from pinq.provider.grants import show
 from pinq.provider.report.audit import audit
 from pinq.public.epsilon import ZERO, Epsilon
-from pinq_secure.holding import Holding
-from pinq_secure.id3.task import hold
+from pinq_secure.id3.task import Holding, hold
 from pinq_secure.provider import join
 from tests.support.oracles.id3 import plain_id3, to_tree
 from tests.support.processes.secure_parties import NAMES, Consortium

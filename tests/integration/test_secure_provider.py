@@ -25,8 +25,7 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 from pinq_secure import SecureID3, Session, load_session
 from pinq_secure.booking import LedgerBooking
-from pinq_secure.holding import Holding
-from pinq_secure.id3.task import hold
+from pinq_secure.id3.task import Holding, hold
 from pinq_secure.provider import join, require_fit
 from pinq_secure.session.joining import Identity
 from pinq_secure.session.loss import EXACT, Loss

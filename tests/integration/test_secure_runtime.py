@@ -14,10 +14,9 @@ from scipy import stats
 
 from benchmarks.papers.secure.processes import free_ports, run_processes
 from pinq.errors import SessionError
-from pinq_secure.holding import Holding
-from pinq_secure.id3.task import hold
+from pinq_secure.id3.task import Holding, hold
 from pinq_secure.mpc.arithmetic import Arithmetic, field_bits, prime_of
-from pinq_secure.session.estimate import estimate
+from pinq_secure.session.loss import estimate
 from pinq_secure.session.party import Outcome, run_simulation
 from tests.support.processes.secure_parties import Wires, patients, session_of
 

@@ -15,12 +15,11 @@ import pandas as pd
 from benchmarks.harness.datasets import load
 from miners import FederatedTopDown, Federation
 from miners.fitted.tree import Tree
-from pinq.provider.dummy_rows import simulate
+from pinq.provider.local import simulate
 from pinq.public.schema import Categorical, Schema
 from pinq_secure import SecureID3
-from pinq_secure.holding import Holding
 from pinq_secure.id3.public_tree import LossSplit
-from pinq_secure.id3.task import Task, hold
+from pinq_secure.id3.task import Holding, Task, hold
 from tests.support.oracles.id3 import Branch, plain_id3, to_tree
 
 __all__ = ["OWNERS", "Fit", "coarse", "exact", "noise_alone", "noise_inside", "topdown"]

@@ -17,8 +17,7 @@ from benchmarks.harness.datasets import load
 from benchmarks.papers.secure.processes import free_ports, run_processes
 from miners.tuning.suggestion import dummy_rows, random_rule
 from pinq.public.schema import Categorical, Schema
-from pinq_secure.holding import Holding
-from pinq_secure.id3.task import hold
+from pinq_secure.id3.task import Holding, hold
 from pinq_secure.session.session import Member, Session
 
 __all__ = ["FORMS", "KRKPA7", "PARTIES", "forms", "run", "run_grown", "table"]

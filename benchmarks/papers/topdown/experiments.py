@@ -15,7 +15,7 @@ from benchmarks.harness.datasets import load
 from benchmarks.harness.learners import Learner, Rows, private
 from benchmarks.harness.measure import Experiment
 from miners import DiffPC45, FederatedTopDown, Federation
-from pinq.provider.dummy_rows import simulate
+from pinq.provider.local import simulate
 from pinq.public.schema import Schema
 from pinq_secure import SecureFederation
 

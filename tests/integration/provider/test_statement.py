@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from pinq.cli.main import app
 from pinq.policy.plain_yaml import read_yaml
-from pinq.provider.report.registry import registry
-from pinq.provider.report.statement import statement
+from pinq.provider.report.statement import registry, statement
 
 POLICY = """
 version: 1

@@ -15,8 +15,7 @@ import numpy as np
 
 from miners.fitted.node import Node
 from miners.fitted.tree import Tree
-from pinq_secure.holding import Holding
-from pinq_secure.id3.task import Task
+from pinq_secure.id3.task import Holding, Task
 
 __all__ = ["Branch", "plain_id3", "plain_paths", "to_tree"]
 

@@ -22,8 +22,7 @@ from benchmarks.papers.secure.processes import free_ports
 from pinq.provider.grants import grant
 from pinq.public.bits import SYSTEM
 from pinq.public.schema import Categorical, Schema
-from pinq_secure.holding import Holding
-from pinq_secure.id3.task import Task
+from pinq_secure.id3.task import Holding, Task
 from pinq_secure.mpc.arithmetic import Link
 from pinq_secure.session.session import Member, Session
 from pinq_secure.sums import JointSum, OwnRows, SecureFederation

@@ -15,8 +15,7 @@ from pinq.engine import ArrayEngine, open_engine
 from pinq.engine.codes import Codes
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
-from pinq.provider.dummy_rows import dummy_rows
-from pinq.provider.local import LocalSession
+from pinq.provider.local import LocalSession, dummy_rows
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 

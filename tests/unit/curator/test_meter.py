@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from pinq import AnyGrouping, Groups, InfoGain, NotAllowed, TooManyRequests, Values
-from pinq.curator.deadline import Deadline
-from pinq.curator.meter import WorkMeter
+from pinq.curator.deadline import Deadline, WorkMeter
 from pinq.language.queries import Request
 from pinq.ledger.events import EVENT_BYTES, Terms
 

@@ -20,7 +20,7 @@ from miners.distances.arithmetic import conditionals, embedding, symmetric_uncer
 from miners.distances.dilca import METHODS, NoisyTable, mean_context, predominant_context
 from pinq.errors import QueryError
 from pinq.language.specs import Values, bind
-from pinq.provider.dummy_rows import dummy_rows
+from pinq.provider.local import dummy_rows
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.support.requests.handles import simulated

@@ -16,7 +16,7 @@ from miners import FederatedScorecard, FederatedScorecardRegressor, Federation, 
 from miners.federated.federation import OwnerFailed
 from miners.scorecards.costs import FitCosts, with_turns
 from pinq.errors import QueryError
-from pinq.provider.dummy_rows import simulate
+from pinq.provider.local import simulate
 from pinq.public.epsilon import ZERO, Epsilon
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq_secure import SecureFederation

@@ -13,7 +13,7 @@ import pytest
 from miners import DiffPC45, Scorecard
 from miners.fitted.model_card import Reliability
 from pinq.errors import QueryError
-from pinq.provider.dummy_rows import simulate
+from pinq.provider.local import simulate
 from pinq.public.schema import Schema
 from tests.support.processes.secure_parties import COLUMNS, patients
 

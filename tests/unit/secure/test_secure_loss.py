@@ -12,8 +12,7 @@ import pytest
 
 from pinq.public.epsilon import Epsilon
 from pinq_secure import SecureID3
-from pinq_secure.holding import Holding
-from pinq_secure.id3.task import hold
+from pinq_secure.id3.task import Holding, hold
 from pinq_secure.mpc.arithmetic import ALONE, SECURITY, Arithmetic, run_to_end
 from pinq_secure.session.loss import EXACT, Loss
 from pinq_secure.session.party import grow

@@ -13,10 +13,9 @@ import pytest
 
 from benchmarks.harness.datasets import load, why_missing
 from pinq.public.schema import Categorical, Schema
-from pinq_secure.holding import Holding
 from pinq_secure.id3.public_tree import ExactRules, LossSplit, NoisyRules
 from pinq_secure.id3.secret_tree import MAX_PATHS
-from pinq_secure.id3.task import Task, hold
+from pinq_secure.id3.task import Holding, Task, hold
 from pinq_secure.mpc.arithmetic import ALONE, Arithmetic, Sharing, run_to_end
 from pinq_secure.mpc.rounds import Opened
 from pinq_secure.session.party import Outcome, grow, take_part

@@ -22,7 +22,7 @@ from miners import (
 )
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts
-from pinq.provider.dummy_rows import dummy_rows
+from pinq.provider.local import dummy_rows
 from pinq.public.schema import Categorical, Column, Numeric, Schema
 from tests.support.laws.fixed_noise import COINS
 from tests.support.requests.handles import simulated

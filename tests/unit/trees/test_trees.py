@@ -13,7 +13,7 @@ from miners import DiffPC45, DiffPID3, DiPriMeTreeClassifier, SuLQID3
 from miners.growth.candidates import CRITERIA, equal_width, multiway_splits
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Groups, Values
-from pinq.provider.dummy_rows import dummy_rows
+from pinq.provider.local import dummy_rows
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.support.requests.handles import simulated
 
