@@ -303,7 +303,7 @@ class GraphicalModel:
         """
         rows = min(total_rows(measured), most)
         independent = {margin.columns: _log_probabilities(margin) for margin in _margins(sizes, measured)}
-        tables = _combined(measured)
+        tables = {columns: _told(table, sizes) for columns, table in _combined(measured).items()}
         known = {} if before is None else before.potentials
         potentials = {
             columns: known.get(columns, independent.get(columns, np.zeros([sizes[column] for column in columns])))
@@ -431,6 +431,23 @@ def _combined(measured: Iterable[Measurement]) -> dict[Clique, Measurement]:
     return {
         own: Measurement(own, np.asarray(counts / weights), weights**-0.5) for own, (counts, weights) in sums.items()
     }
+
+
+def _told(table: Measurement, sizes: Sequence[int]) -> Measurement:
+    """A table of a pair whose distance from independence is shrunk by the part of its square that noise may explain.
+
+    Of r x c cells with noise of variance v, the distance from independent columns with the same margins has
+    (r - 1) (c - 1) v from noise (James & Stein 1961), and Laplace noise varies by the root of 5 (r - 1) (c - 1) v
+    about it. Columns that do not depend on each other stay so.
+    """
+    if len(table.columns) != 2:
+        return table
+    counts = table.counts.reshape([sizes[column] for column in table.columns])
+    plain = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / max(float(counts.sum()), table.deviation)
+    squares, cells = float(((counts - plain) ** 2).sum()), math.prod(size - 1 for size in counts.shape)
+    noise = (cells + math.sqrt(5 * cells)) * table.deviation**2
+    kept = 1 - noise / max(squares, noise)
+    return Measurement(table.columns, (plain + kept * (counts - plain)).ravel(), table.deviation)
 
 
 _Change = Callable[[int, Clique], float]

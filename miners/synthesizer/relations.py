@@ -26,6 +26,7 @@ from pinq.public.schema import Schema
 
 MEETINGS = 30  # of two rows of a cell at random: half of the wrong ones find a partner each time
 PLAIN = 2.0  # deviations of noise: cells of numbers far out with fewer rows are empty
+HIDEABLE = 0.25  # of the rows: noise that hides more leaves no column at all
 TELLING = 10.0  # deviations of noise by which the most frequent value alone must be worse than a relation
 
 
@@ -84,6 +85,8 @@ def determined(table: np.ndarray, deviation: float) -> np.ndarray | None:
 def occupied(rows: np.ndarray, bought: Sequence[Measurement], number: int, cells: int) -> np.ndarray:
     """Returns whether each cell of a numeric column is seen to have rows: far out, rows must be more than noise.
 
+    The farthest cells are hidden first, and a quarter of the rows at the most.
+
     Args:
         rows: The rows of each cell in the model.
         bought: The noisy tables.
@@ -95,8 +98,10 @@ def occupied(rows: np.ndarray, bought: Sequence[Measurement], number: int, cells
     known = rows[:cells]
     median = int(np.searchsorted(known.cumsum(), known.sum() / 2))
     plain = [*np.flatnonzero(known > PLAIN * noise).tolist(), min(median, cells - 1)]
-    places = np.arange(len(rows))
-    return (places >= cells) | ((min(plain) <= places) & (places <= max(plain)))
+    seen, far = np.ones(len(rows), dtype=bool), np.argsort(-np.abs(np.arange(cells) - median), kind="stable")
+    far = far[(far < min(plain)) | (far > max(plain))]
+    seen[far[known[far].cumsum() <= HIDEABLE * known.sum()]] = False
+    return seen
 
 
 def found(bought: Sequence[Measurement], sizes: Sequence[int]) -> dict[Clique, np.ndarray]:

@@ -11,6 +11,7 @@ import pytest
 
 import pinq
 from miners import Synthesizer
+from miners.synthesizer.graphical_model import Measurement
 from miners.synthesizer.relations import determined, in_order, occupied, possible
 from pinq import QueryError
 from tests.support.requests.handles import simulated
@@ -120,11 +121,11 @@ def test_cells_that_cannot_lie_in_order_are_known() -> None:
 
 
 def test_cells_far_out_are_empty(fitted: Synthesizer) -> None:
-    """Beyond the last cell with plainly more rows than noise; never the median's."""
+    """Beyond the last cell with plainly more rows than noise; never a quarter of the rows."""
     table = next(own for own in fitted.model_.bought if len(own.columns) == 1)
     known = np.array([0.1, 0.4, 9, 30, 9, 0.5, 3, 0.2, 4.0]) * table.deviation * (len(table.counts) / 9) ** 0.5
     assert occupied(known, [table], table.columns[0], 8).tolist() == [0, 0, 1, 1, 1, 1, 1, 0, 1]
-    assert occupied(known / 1e3, [table], table.columns[0], 8).tolist() == [0, 0, 0, 1, 0, 0, 0, 0, 1]
+    assert occupied(known / 1e3, [table], table.columns[0], 8).tolist() == [0, 0, 1, 1, 1, 0, 0, 0, 1]
 
 
 def test_rows_under_conditions_meet_them(fitted: Synthesizer) -> None:
@@ -169,3 +170,17 @@ def test_a_plan_asks_for_a_target_and_an_order() -> None:
     named = Synthesizer(epsilon=1, order=ORDER).plan(SCHEMA, "level")
     assert not named.notes
     assert not named.warnings
+
+
+def test_noise_hides_no_column() -> None:
+    """Of cells that are all below the noise the farthest are hidden, with a quarter of the rows at the most."""
+    bought = [Measurement((0,), np.zeros(8), 1000.0)]
+    rows = np.full(8, 100.0)
+    assert occupied(rows, bought, 0, 8).tolist() == [False, *[True] * 6, False]
+    rows = np.array([5.0, 400, 400, 5, 5, 5, 5, 5])
+    assert occupied(rows, [Measurement((0,), np.zeros(8), 50.0)], 0, 7).tolist() == [
+        False,
+        *[True] * 2,
+        *[False] * 4,
+        True,
+    ]

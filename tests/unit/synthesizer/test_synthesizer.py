@@ -327,3 +327,35 @@ def test_noise_is_taken_off_the_stated_error(epsilon: int) -> None:
     assert error == pytest.approx(min(1.0, (1.28 * noises**0.5 / CHECKED) ** 0.5))
     assert error is not None
     assert error < 1
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1, 4])
+def test_independent_columns_stay_independent(epsilon: float) -> None:
+    """Noise in measured tables makes no relation: pairs are .06 from independence at the most, and rows' own are .04."""
+    draw, size = np.random.default_rng(1), 3_000
+    frame = pd.DataFrame(
+        {
+            "ward": draw.choice(list("ABCD"), size),
+            "kind": draw.choice(list("vwxyz"), size),
+            "weight": draw.normal(78, 14, size).clip(30, 130),
+            "height": draw.normal(170, 9, size).round().clip(140, 210),
+            "cost": draw.gamma(2, 1800, size).clip(0, 50_000),
+            "born": draw.integers(0, 30_000, size),
+        }
+    )
+    schema = pinq.Schema(
+        columns={
+            "ward": pinq.Categorical(values=tuple("ABCD")),
+            "kind": pinq.Categorical(values=tuple("vwxyz")),
+            "weight": pinq.Numeric(lower=30, upper=130),
+            "height": pinq.Numeric(lower=140, upper=210, integer=True),
+            "cost": pinq.Numeric(lower=0, upper=50_000),
+            "born": pinq.Numeric(lower=0, upper=30_000, integer=True),
+        },
+        max_rows=5_000,
+    )
+    with simulated(schema, data=frame, epsilon=epsilon) as handle:
+        model = Synthesizer(epsilon=epsilon, random_state=0).fit(handle).model_
+    distances = model.dependence().to_numpy()[np.triu_indices(6, 1)]
+    assert distances.max() < 0.06
+    assert distances.mean() < 0.03
