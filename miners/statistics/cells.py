@@ -33,7 +33,7 @@ from miners.tables.table import NUMBERS, Draft, Table, TableFunction
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Spec, Values
-from pinq.public.checks import is_listing, many, text_of_any, whole_number
+from pinq.public.checks import brief, is_listing, many, text_of_any, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema, Value
 
@@ -141,10 +141,11 @@ class Axis:
             else:
                 most = max(schema.numeric(column).cells, 2)
                 column = even_cuts(schema, column, min(whole_number(named, bins, 2, MAX_BINS), most))
-        (spec,) = specs_of(schema, column)
-        parts = handle.partition(spec)
+        specs = specs_of(schema, column)
+        parts = handle.partition(*specs)
         if len(parts.shape) != 1:
-            raise QueryError(f"{spec} is of several columns; a statistic takes one at a time.")
+            raise QueryError(f"{brief(column)} has {len(parts.shape)} columns; a statistic takes one at this place.")
+        (spec,) = specs
         shown = [label for label in parts.frame(np.zeros(len(parts))).iloc[:, 0] if not pd.isna(label)]
         edges = np.zeros(0, dtype=np.int64)
         if isinstance(spec, Cuts) and schema.column(spec.column).type == "numeric":

@@ -94,7 +94,7 @@ def effects_of(
     ends = cells.interval(value, deviation)
     with np.errstate(over="ignore"):  # endless, where nothing is known
         shown = np.exp(ends) if "ratio" in measure else ends
-    faint = cells.faint(rows) or not np.isfinite(ends).all()
+    faint = cells.faint(rows) or not np.isfinite(deviation).all()
     return cells.result(Effects, listed(names, measure, shown), faint=faint, **more)
 
 

@@ -249,7 +249,9 @@ class Study:
         }
         faint = cells.faint(cells.counts.sum(axis=(0, 1)).min() / len(self.life.widths))
         test = self._test(cells) if len(labels) > 1 and len(self.kinds) == 2 and not faint else {}
-        return cells.result(Curves, tables.pop("curve"), faint=faint, more=tables, **test)
+        curve, missing = tables.pop("curve"), "numbers are missing where rows at risk cannot be told from noise"
+        notes = [missing] if curve["value"].isna().any() else []
+        return cells.result(Curves, curve, faint=faint, notes=notes, more=tables, **test)
 
     def _test(self, cells: Cells) -> dict[str, Any]:
         """Tests whether all groups have one curve, by log-rank."""

@@ -59,6 +59,8 @@ Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
 def _solved(cells: Cells, score: Score, effects: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the effects of which a score is 0, by Newton's method, and their derivatives by each count.
 
+    An effect that has no end, as of a group without an event, is not a number.
+
     Args:
         cells: The table. Of its counts, which are not below 0, the information about the effects is.
         score: The score.
@@ -72,7 +74,8 @@ def _solved(cells: Cells, score: Score, effects: np.ndarray, counts: np.ndarray)
         effects = np.clip(effects + change, -MOST, MOST)
         if np.abs(change).max() < 1e-12:
             break
-    return effects, back @ cells.derived(lambda tables: score(tables, effects[:, None]))[1]
+    moved = back @ cells.derived(lambda tables: score(tables, effects[:, None]))[1]
+    return np.where(np.abs(effects) < MOST - 1, effects, math.nan), moved
 
 
 def _fitted(
@@ -100,7 +103,7 @@ def _fitted(
         notes: Further sentences.
         more: Further tables.
     """
-    endless = [name for name, size in zip(names, np.abs(effects), strict=True) if not size < MOST - 1]
+    endless = [name for name, effect in zip(names, effects, strict=True) if math.isnan(effect)]
     notes = [*(f"no {measure} can be told for {name}: {lost}" for name in endless), *notes]
     test = {"test": "Wald, of all effects", **chi_square(effects, covariance)}
     return effects_of(cells, names, measure, effects, deviations(covariance), rows=rows, notes=notes, more=more, **test)

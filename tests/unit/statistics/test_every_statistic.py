@@ -39,7 +39,7 @@ COLUMNS: dict[str, Any] = {
     "ended": pinq.Categorical(values=("censored", "death", "Death", "other")),
     "one": pinq.Categorical(values=("only",)),
     "job": pinq.Categorical(values=("self", "other")),
-    "day": pinq.Date(lower="2020-01-01", upper="2020-12-31"),
+    "day": pinq.Date.model_validate({"lower": "2020-01-01", "upper": "2020-12-31"}),
     "risk": pinq.Categorical(values=("low", "middle", "high")),
 }
 SCHEMA = pinq.Schema(columns=COLUMNS, max_rows=10_000)
@@ -162,6 +162,7 @@ REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
     (hazard_ratio, ("week", "event", "arm"), {"intervals": "many"}, "`intervals` is 'many'"),
     (compare, ("week", "arm"), {"bins": 2.5}, "`bins` is 2.5"),
     (survival, ("week", "event", "event"), {}, "twice"),
+    (survival, ("week", "event", ["arm", "grade"]), {}, "has 2 columns; a statistic takes one"),
     (kmeans, (["week", "one"], 2), {}, "numeric"),
 ]
 
@@ -239,7 +240,27 @@ def test_a_curve_without_events_may_be_1(handle: Any) -> None:
     rare: Any = survival._draft(handle, "week", "ended", observed="death", competing="Death", intervals=8, epsilon=1)
     counts = np.array([[100, 0, 9, 0]] * 8)
     lows = [
-        rare.computed(counts + rng.geometric(0.63, (8, 4)) - rng.geometric(0.63, (8, 4)), 1.0)["low"]
-        for _ in range(60)
+        rare.computed(counts + rng.geometric(0.63, (8, 4)) - rng.geometric(0.63, (8, 4)), 1.0)["low"] for _ in range(60)
     ]
     assert 0.93 <= np.mean(np.array(lows)[:, 1:] == 0) <= 1
+
+
+def test_an_effect_without_an_end_has_no_number() -> None:
+    """All rows of one group have one outcome: its ratio is missing with the reason, and so is the test of all effects."""
+    h = pinq.simulate(SCHEMA, rows=10, epsilon=1)
+    draft: Any = logistic._draft(h, "event", ["arm", "risk"], epsilon=1)
+    counts = np.full((2, 2, 3), 90)
+    counts[1, :, 2] = 0
+    result = draft.computed(counts, 1e-9)
+    assert result["value"].isna().tolist() == [False, False, True]
+    assert any("can be told for risk: high against low" in note for note in result.notes)
+    assert math.isnan(result.pvalue)
+    assert result.params["coef"].isna().tolist() == [False, False, False, True]
+
+
+def test_what_is_missing_of_a_curve_has_its_reason(handle: Any) -> None:
+    """All rows end in the first of two intervals, so none is at risk in the second."""
+    draft: Any = survival._draft(handle, "week", "event", intervals=2, epsilon=1)
+    result = draft.computed(np.array([[90, 90], [0, 0]]), 1e-9)
+    assert result["value"].isna().tolist() == [False, False, True]
+    assert any("rows at risk" in note for note in result.notes)
