@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
 import tomllib
 import warnings
 from fractions import Fraction
@@ -484,6 +485,23 @@ def test_links_and_paths_lead_somewhere() -> None:
             assert place in {own for own in places if "--" not in own}, f"{page.name}: {link}#{place}"
         for path in re.findall(rf"`((?:{rooms})/[\w./*-]+)`", text):
             assert [*ROOT.glob(path.rstrip("/"))], f"{page.name}: {path}"
+
+
+def test_every_commit_that_a_page_names_is_one() -> None:
+    """A figure's commit can be looked at, in a clone with its history."""
+    if not (ROOT / ".git").exists() or git("rev-parse", "--is-shallow-repository") == "true":
+        pytest.skip("there is no history")
+    sign = r"(?:`|commits? |\| )(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)([0-9a-f]{7,12})\+?\b(?!\.\.)"
+    results = (ROOT / "benchmarks" / "results").rglob("*.md")
+    named = {name for page in [*PAGES, *results] for name in re.findall(sign, page.read_text(encoding="utf-8"))}
+    found = git("cat-file", "--batch-check", given="".join(f"{name}^{{commit}}\n" for name in sorted(named)))
+    assert len(named) > 30
+    assert [line for line in found.splitlines() if line.endswith("missing")] == []
+
+
+def git(*words: str, given: str = "") -> str:
+    done = subprocess.run(["git", "-C", str(ROOT), *words], input=given, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def test_the_page_of_papers_has_no_empty_cell_and_names_files_that_are_there() -> None:
