@@ -556,23 +556,26 @@ def _least(marginal: np.ndarray, wanted: np.ndarray, pull: float) -> tuple[np.nd
 
     With the marginal p before, u = p e^d / Z = wanted - pull d. So x = u / pull solves x + log x = z, with
     z = log p + wanted / pull - log pull - log Z, and log Z is where all u add up to 1. Newton's method finds both:
-    the sum is convex in log Z and begins above 1, and log x falls from above, from z or, above 1, from log z.
+    the sum is convex in log Z, so it falls from above 1 after one step from Z = 1, which stops at the Z where the
+    largest u alone is 1; and log x falls from above after one step, which stops at z or, above 1, at log z.
     """
     logs = np.log(marginal)
     right = logs + wanted / pull - math.log(pull)
-    scale = float(right.max()) + math.log(pull) - 1 / pull  # at which the largest u is 1
-    x_log = np.full_like(right, np.inf)
+    least = float(right.max()) + math.log(pull) - 1 / pull
+    scale = max(least, 0.0)
+    x_log = logs - math.log(pull)  # of the marginal before
     for _ in range(NEWTON):
         z = right - scale
+        above = np.where(z > 1, np.log(np.maximum(z, 1)), z)
         for _ in range(INNER):
-            x_log = np.minimum(x_log, np.where(z > 1, np.log(np.maximum(z, 1)), z))
+            x_log = np.minimum(x_log, above)
             x = np.exp(x_log)
             step = (z - x_log - x) / (1 + x)
             x_log = x_log + step
         x = np.exp(x_log)
-        up = (pull * float(x.sum()) - 1) / (pull * float((x / (1 + x)).sum()))
+        up = (pull * float(x.sum()) - 1) / max(pull * float((x / (1 + x)).sum()), TINY)
         if max(abs(up), float(np.abs(step).max())) < CLOSE:
             break
-        scale += up
+        scale = max(least, scale + up)
     share = np.maximum(x, TINY)
     return share / share.sum(), x_log + math.log(pull) - logs + scale

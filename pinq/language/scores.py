@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property, lru_cache, reduce
@@ -403,16 +403,17 @@ class SumScore(_OfCategories, Score):
     """
 
     @abstractmethod
-    def summands(self, counts: np.ndarray, schema: Schema) -> np.ndarray:
-        """The numbers that each count of a class adds, shape (numbers, ...); an empty class adds nothing."""
+    def summands(self, counts: np.ndarray, schema: Schema) -> Sequence[np.ndarray]:
+        """The numbers that each count of a class adds, each shaped like the counts; an empty class adds nothing."""
 
     @abstractmethod
-    def of_sums(self, sums: np.ndarray, schema: Schema) -> np.ndarray:
-        """The score of each cell by the sums of these numbers over its classes, shape (numbers, ...)."""
+    def of_sums(self, sums: Sequence[np.ndarray], schema: Schema) -> np.ndarray:
+        """The score of each cell by the sums of these numbers over its classes."""
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
         """Scores of tables (..., cells, classes)."""
-        return over_last(np.add, self.of_sums(over_last(np.add, self.summands(table, schema)), schema))
+        sums = [over_last(np.add, numbers) for numbers in self.summands(table, schema)]
+        return over_last(np.add, self.of_sums(sums, schema))
 
 
 @dataclass(frozen=True)
@@ -439,11 +440,11 @@ class Gini(SumScore):
     def sensitivity(self, schema: Schema) -> int:
         return 2 * GINI_UNIT
 
-    def summands(self, counts: np.ndarray, schema: Schema) -> np.ndarray:
+    def summands(self, counts: np.ndarray, schema: Schema) -> Sequence[np.ndarray]:
         """The rows, and their square in two numbers."""
-        return np.stack([counts, *_limbs(counts)])
+        return counts, *_limbs(counts)
 
-    def of_sums(self, sums: np.ndarray, schema: Schema) -> np.ndarray:
+    def of_sums(self, sums: Sequence[np.ndarray], schema: Schema) -> np.ndarray:
         """The score of each cell."""
         # 3 rows of one class and 1 of the other: 4 - (9 + 1) / 4 = 1.5 rows = 4 (1 - 9/16 - 1/16).
         # n (1 - Σ (n_c / n)²) is n - Σ n_c² / n.
@@ -478,11 +479,11 @@ class InfoGain(SumScore):
     def sensitivity(self, schema: Schema) -> int:
         return max(1, int(monotone_step_table(schema.max_rows)[1][-1]))
 
-    def summands(self, counts: np.ndarray, schema: Schema) -> np.ndarray:
+    def summands(self, counts: np.ndarray, schema: Schema) -> Sequence[np.ndarray]:
         """The rows, and F of them."""
-        return np.stack([counts, step_sums(counts, *monotone_step_table(schema.max_rows))])
+        return counts, step_sums(counts, *monotone_step_table(schema.max_rows))
 
-    def of_sums(self, sums: np.ndarray, schema: Schema) -> np.ndarray:
+    def of_sums(self, sums: Sequence[np.ndarray], schema: Schema) -> np.ndarray:
         """The score of each cell."""
         # Cells of (3, 1) and (0, 2) rows: F(3) + F(1) - F(4) + F(0) + F(2) - F(2), with F(x) = x lg
         # x, is 4.75 - 8 = -3.25 bits: four rows of entropy .81, and two of 0.

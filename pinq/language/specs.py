@@ -26,7 +26,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import ConfigDict
@@ -400,13 +400,14 @@ class Cuts(OfColumn, Factor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        points = (self.points,) if isinstance(self.points, (int, float, str)) else self.points
+        raw: Any = (self.points,) if isinstance(self.points, (int, float, str)) else self.points
         try:
-            object.__setattr__(self, "points", tuple(map(_point, points)))
+            points = tuple(raw)
+            # Finite doubles, of which a request may have thousands, stand for themselves.
+            plain = {*map(type, points)} == {float} and all(map(math.isfinite, points))
+            object.__setattr__(self, "points", points if plain else tuple(map(_point, points)))
         except TypeError:
-            raise QueryError(
-                f"the cuts of `{self.column}` must be a list of numbers or dates, not {points!r}."
-            ) from None
+            raise QueryError(f"the cuts of `{self.column}` must be a list of numbers or dates, not {raw!r}.") from None
 
     def named(self) -> int:
         """The points."""

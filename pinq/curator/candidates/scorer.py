@@ -507,13 +507,14 @@ class AnyCutScorer(Scorer[AnyCut]):
         order, up_to = np.argsort(of_class.astype(np.min_scalar_type(classes)), kind="stable"), np.empty_like(counts)
         up_to[order] = counts[order].cumsum()
         up_to += (total - total.cumsum())[key]
-        every = score.summands(total, schema).reshape(-1, classes, halves).sum(axis=1)
+        every = np.stack(score.summands(total, schema)).reshape(-1, classes, halves).sum(axis=1)
         above = np.stack([every - every.cumsum(axis=1), every.cumsum(axis=1)], axis=1)
         for cells in together(place, 2 * len(every)):
             # A cell of 2 rows below which its class has 3 of 9: 3² becomes 5² on one side, and 6² becomes 4².
             sides = np.stack([up_to[cells], total[key[cells]] - up_to[cells]])
             moved = np.stack([counts[cells], -counts[cells]])
-            sums = (score.summands(sides, schema) - score.summands(sides - moved, schema)).cumsum(axis=-1)
+            changes = zip(score.summands(sides, schema), score.summands(sides - moved, schema), strict=True)
+            sums = np.stack([after - before for after, before in changes]).cumsum(axis=-1)
             last = np.append(run_starts(place[cells])[1:], cells.stop - cells.start) - 1
             cuts = half[cells][last]
             scored = sums.take(last, axis=-1) + above.take(cuts, axis=-1)
