@@ -239,6 +239,22 @@ def test_the_default_depth_follows_public_facts(miner: Any) -> None:
     assert "supports no split" in plan.warnings[0]
 
 
+@pytest.mark.parametrize("miner", [DiffPC45, DiPriMeTreeClassifier])
+def test_a_default_depth_has_no_more_nodes_than_are_chosen_for_while_rows_are_read(miner: Any) -> None:
+    """Groupings of wide categories are many; a caller's depth and a table of few candidates have all levels that the budget carries."""
+
+    def depth(values: int, columns: int, rows: int, **own: Any) -> int:
+        wide = {f"a{number}": Categorical(values=tuple(range(values))) for number in range(columns)}
+        schema = Schema(columns={**wide, "sex": Categorical(values=("F", "M"))}, max_rows=rows)
+        return max(line.level for line in miner(epsilon=1, **own).plan(schema, "sex").lines)
+
+    assert depth(3, 3, 10**7) == 12
+    assert depth(30, 3, 10**7) == 9  # 2^23 / (3 * 4,096) = 682 nodes
+    assert depth(30, 3, 10**7, max_depth=12) == 12
+    assert depth(30, 3, 10**8) == 12  # a quarter of 3 * 10^8 cells: 6,103 nodes
+    assert depth(30, 120, 10**6) == 5
+
+
 # DiffPID3
 
 
