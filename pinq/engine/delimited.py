@@ -65,6 +65,7 @@ from pinq.engine.formats import (
     as_options,
     column_fault,
     fields_of,
+    letters_fit,
     other_shape,
 )
 from pinq.errors import InternalError, PolicyError
@@ -202,9 +203,9 @@ class TextFiles(ABC):
         names = f"The header names {len(self.names)} column(s), such as {self.names[0]!r}; "
         return f"{names}{other}." if (other := self._otherwise()) else ""
 
-    def encodings(self, reasons: Iterable[str]) -> list[Changes]:
-        """The encoding to try where lines cannot be read for these reasons; none where nothing shows it."""
-        return []
+    def encodings(self, reasons: Iterable[str]) -> tuple[list[Changes], str]:
+        """The encodings to try where lines cannot be read for these reasons, also in words; none for none."""
+        return [], ""
 
     def _doubt(self, text: str, choices: Sequence[Changes] = ()) -> FormatDoubt:
         """An error that says how the file may be read instead."""
@@ -268,15 +269,11 @@ class DelimitedFiles(TextFiles):
                 )
         return super().looks_like()
 
-    def encodings(self, reasons: Iterable[str]) -> list[Changes]:
+    def encodings(self, reasons: Iterable[str]) -> tuple[list[Changes], str]:
         if set(reasons) != {_FOREIGN + "utf-8"}:
-            return []
-        # In Western texts of Windows or Latin-1 such letters stand by ones and twos, and are from A0 on.
+            return [], ""
         with opened(self._files[0]) as stream:
-            runs = re.findall(rb"[\x80-\xff]+", stream.read(GLANCE))
-        western = sum(len(run) < 3 and min(run) >= 0xA0 for run in runs)
-        mixed = any(len(run) == 2 and run[0] in b"\xc2\xc3" for run in runs)  # with lines of UTF-8
-        return [{"encoding": "windows-1252"}] if 0 < len(runs) <= 2 * western and not mixed else []
+            return letters_fit(stream.read(GLANCE))
 
     def _skipped(self, stream: IO[bytes]) -> int:
         """Passes over the lines above the header; returns how many."""
@@ -300,11 +297,12 @@ class DelimitedFiles(TextFiles):
         if lines.lost:
             other = self._otherwise("; ")
             reason = next(iter(lines.unreadable))
+            choices, fit = self.encodings([reason])
             raise self._doubt(
                 f"The header of {file} cannot be read: it is a line "
                 f"{reason}{'' if other and reason == _QUOTES else _advice(reason)}"
-                f"{other}.",
-                self.encodings([reason]),
+                f"{other}.{fit}",
+                choices,
             )
         return tuple(name[0].as_py() or "" for name in fields)
 

@@ -10,7 +10,8 @@ import csv
 import re
 from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from contextlib import suppress
+from itertools import pairwise, product
 
 import duckdb
 
@@ -32,6 +33,26 @@ _SIGNS = f".,{''.join(_GROUPS)}".replace("'", "''")  # in a pattern in SQL
 MOST_FORMS = 8  # of dates in a policy
 SAMPLE = 20_000  # rows in which forms of dates are looked for
 SEPARATORS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
+# Letters beyond ASCII of one language each; a word of a table is written with those of one.
+_WESTERN = (
+    *("äöüßéèàç", "àâæçéèêëîïôœùûüÿ", "áéíóúüñ", "àáâãçéêíóõôúü", "àèéìíòóùú", "àáèéíïòóúüç"),
+    *("åäöéü", "åæøéöü", "áðéíóúýþæö", "äõöü", "éëïöüèáâêîôûó"),
+)
+_CENTRAL = ("ąćęłńóśźż", "áčďéěíňóřšťúůýž", "áäčďéíĺľňóôŕšťúýž", "áéíóöőúüű", "ăâîşţ", "čćđšž")
+_RUSSIAN, _UKRAINIAN = "абвгдеёжзийклмнопрстуфхцчшщъыьэюя", "абвгґдеєжзиіїйклмнопрстуфхцчшщьюяў"
+_GREEK, _TURKISH = ("άέήίόύώαβγδεζηθικλμνξοπρστυφχψωςϊϋΐΰ",), ("çğıöşüâîû\u0307",)
+_CYRILLIC = (_RUSSIAN, _UKRAINIAN, "абвгдђежзијклљмнњопрстћуфхцчџшѓќѕ")
+_LETTERS = {
+    **{"windows-1252": _WESTERN, "windows-1250": _CENTRAL, "iso-8859-2": _CENTRAL, "windows-1254": _TURKISH},
+    **{"windows-1257": ("ąčęėįšųūž", "āčēģīķļņšūž", "äõöüšž"), "windows-1253": _GREEK, "iso-8859-7": _GREEK},
+    **{"windows-1251": _CYRILLIC, "koi8-r": (_RUSSIAN,), "iso-8859-5": (_RUSSIAN,), "mac-roman": _WESTERN},
+    **{"cp850": _WESTERN, "cp852": _CENTRAL, "cp857": _TURKISH, "cp866": (_RUSSIAN,), "cp737": _GREEK},
+    "cp1255": ("אבגדהוזחטיךכלםמןנסעףפץצקרשת",),
+}
+"""The alphabets of the languages that an encoding is used for; those that begin with cp cannot be declared."""
+_NO_LETTERS = re.compile("^[€°§µ‘“”„«»…½]+|[€°§µ‘“”„«»…½]+$|[\u00a0–—’·]|(?<=m)[²³]$")
+WORDS_THAT_FIT = 0.9  # of those with letters beyond ASCII, so that an encoding is named
+AS_GOOD = 0.97  # of the words that fit best: another encoding that fits so many may be meant as well
 Changes = Mapping[str, object]
 """Keys of a policy's ``csv``, with other values than they have."""
 
@@ -79,6 +100,57 @@ def as_options(changes: Changes) -> str:
     quotes = dict.fromkeys(("decimal", "thousands", "dates", "header", "quote"), '"') | {"delimiter": "'", "sheet": "'"}
     words = {key: (quotes.get(key, "") if word != "tab" else "", word) for key, word in typed(changes).items()}
     return " ".join(f"--{key.replace('_', '-')} {quote}{word}{quote}" for key, (quote, word) in words.items())
+
+
+def encodings_of(text: bytes) -> list[str]:
+    """The encodings whose languages write the words of a text, several where nothing tells them apart.
+
+    A word fits where all its letters are of one alphabet, and no capital of its own stands behind a small letter.
+    """
+    words = Counter(re.findall(rb"[A-Za-z]*[\x80-\xff][A-Za-z\x80-\xff]*", text))
+    if any(map(_is_utf8, words)):  # lines of several encodings
+        return []
+    fitting: dict[tuple[str | None, ...], tuple[int, str]] = {}
+    for encoding, alphabets in _LETTERS.items():
+        read = {word: _decoded(word, encoding) for word in words}
+        fits = max(sum(n for word, n in words.items() if _is_of(read[word], set(own))) for own in alphabets)
+        if fits > fitting.get(key := tuple(read.values()), (0, ""))[0]:
+            fitting[key] = (fits, encoding)
+    best = max((fits for fits, _ in fitting.values()), default=0)
+    enough = max(WORDS_THAT_FIT * words.total(), AS_GOOD * best)
+    return [encoding for fits, encoding in sorted(fitting.values(), key=lambda one: -one[0]) if fits >= enough > 0]
+
+
+def letters_fit(text: bytes) -> tuple[list[Changes], str]:
+    """The encodings that a text may have as changes, and in words; no changes where one of them cannot be declared."""
+    found = encodings_of(text)
+    foreign = [encoding for encoding in found if encoding.startswith("cp")]
+    choices: list[Changes] = [] if foreign else [{"encoding": encoding} for encoding in found]
+    if foreign:
+        return (
+            [],
+            f" Its letters fit {' or '.join(found)}: convert it, iconv -t UTF-8 -f {foreign[0].upper()}, or say it.",
+        )
+    return choices, f" Its letters fit: try {' or '.join(map(as_options, choices))}." if choices else ""
+
+
+def _decoded(word: bytes, encoding: str) -> str | None:
+    """A word in an encoding, without signs that are no letters; None where it is none."""
+    with suppress(UnicodeDecodeError):
+        return _NO_LETTERS.sub("", word.decode(encoding))
+    return None
+
+
+def _is_utf8(word: bytes) -> bool:
+    return _decoded(word, "utf-8") is not None
+
+
+def _is_of(word: str | None, alphabet: set[str]) -> bool:
+    """Whether a word's letters beyond ASCII are of an alphabet; Greek and Cyrillic words have no others."""
+    if word is None or any(a.islower() and b.isupper() and not b.isascii() for a, b in pairwise(word)):
+        return False
+    others = {letter for letter in word.lower() if not letter.isascii()}
+    return others <= alphabet and (max(alphabet) < "\u0370" or word.isascii() or len(others) == len(set(word.lower())))
 
 
 def other_shape(glances: Mapping[str, list[list[str]]], dialect: Dialect, *, named: bool) -> dict[str, object]:

@@ -557,13 +557,13 @@ def _require_likely(
     types: dict[str, str],
     dialect: Dialect,
     lines: Lines,
-    encodings: Sequence[Changes],
+    encodings: tuple[Sequence[Changes], str],
 ) -> None:
     """For ``pinq init``: nothing is proposed of a file that was declared wrongly."""
     if lines.beyond(dialect.max_unreadable):
+        choices, fit = encodings
         raise FormatDoubt(
-            f"{lines}. Correct them, or say how the file is written, or allow more with --max-unreadable.",
-            encodings,
+            f"{lines}.{fit} Correct them, or say how the file is written, or allow more with --max-unreadable.", choices
         )
     doubts = [look(connection, source, list(map(quoted, types)), dialect) for look in (other_spelling, other_dates)]
     if any(doubts):
