@@ -75,7 +75,7 @@ class Fitting:
         purchase, sizes = self.purchase, self.purchase.sizes
         masks = found(self.bought, sizes) | purchase.masks
         for number, spec in enumerate(purchase.specs):
-            if spec.column in purchase.schema.numeric_columns:
+            if spec.column in purchase.schema.numeric_columns and not purchase.schema.numeric(spec.column).cuts:
                 cells = limits(purchase.schema, spec, spec.column).shape[1]
                 rows = model.marginal((number,)) * model.rows
                 self.seen[number] = seen = occupied(rows, self.bought, number, cells)
