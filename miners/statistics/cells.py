@@ -177,6 +177,10 @@ class Axis:
         """The name of the column."""
         return ", ".join(sorted(self.spec.columns()))
 
+    def key(self, *others: str) -> str:
+        """Returns the name of the column in a table that has other columns too, such as ``low``."""
+        return f"{self.name}_" if self.name in others else self.name
+
     @property
     def middles(self) -> np.ndarray:
         """The number in the middle of each part of a numeric column."""

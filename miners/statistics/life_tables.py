@@ -267,12 +267,12 @@ class Study:
         joined = pd.concat(frames.values(), ignore_index=True)
         if len(self.axes) > 2:
             labels = [label for label, frame in frames.items() for _ in range(len(frame))]
-            joined.insert(0, self.axes[2].name, pd.Series(labels, dtype=object))
+            joined.insert(0, self.axes[2].key(*NUMBERS), pd.Series(labels, dtype=object))
         return joined
 
     def _curve(self, cells: Cells) -> dict[str, pd.DataFrame]:
         """Makes the tables of one group."""
-        life, time, several = self.life, self.axes[0].name, len(self.kinds) > 2
+        life, time, several = self.life, self.axes[0].key(*NUMBERS), len(self.kinds) > 2
         value, deviation = cells.estimate(self.of(life.incidence if several else life.survival))
         # The band of an incidence is that of the share without the event, turned.
         low, high = band(cells, 1 - value if several else value, deviation)

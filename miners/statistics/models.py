@@ -205,7 +205,7 @@ def _hazards(life: LifeTable, groups: Axis, event: int, cells: Cells) -> Result:
 
     effects, moved = _solved(cells, score, np.zeros(len(groups.labels) - 1), cells.counts)
     events, time = cells.counts[:, event].sum(axis=0), life.time_at_risk(cells.counts).sum(axis=0)
-    rates = {groups.name: groups.labels, "events": events, "time": time * float(life.time.width)}
+    rates = {groups.key("events", "time"): groups.labels, "events": events, "time": time * float(life.time.width)}
     return _fitted(
         cells,
         "hazard ratio",

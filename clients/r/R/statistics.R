@@ -75,7 +75,9 @@ survival <- function(x, time, event, by = NULL, observed, intervals = 8, epsilon
   })
   frame <- do.call(rbind, lapply(curves, `[[`, "curve"))
   at_risk <- do.call(rbind, lapply(curves, `[[`, "at_risk"))
-  names(frame)[1:2] <- names(at_risk)[1:2] <- c(if (is.null(by)) "group" else spec_column(by), column)
+  keys <- c(if (is.null(by)) "group" else spec_column(by), column)
+  keys <- ifelse(keys %in% c("value", "low", "high"), paste0(keys, "_"), keys) # the names of the numbers
+  names(frame)[1:2] <- names(at_risk)[1:2] <- keys
   test <- if (length(groups) > 1 && !faint) {
     excess <- function(counts) log_rank(ends_of(counts, seen), widths)
     moved <- jacobian(counts, excess)

@@ -264,3 +264,14 @@ def test_what_is_missing_of_a_curve_has_its_reason(handle: Any) -> None:
     result = draft.computed(np.array([[90, 90], [0, 0]]), 1e-9)
     assert result["value"].isna().tolist() == [False, False, True]
     assert any("rows at risk" in note for note in result.notes)
+
+
+def test_columns_may_have_the_names_of_numbers() -> None:
+    """As in tables of counts, such a column has an underscore at its end."""
+    named = {"value": COLUMNS["week"], "low": YES_NO, "time": YES_NO, "event": YES_NO}
+    h = pinq.simulate(pinq.Schema(columns=named, max_rows=10_000), rows=4000, epsilon=10)
+    curves = survival(h, "value", "event", "low", epsilon=1)
+    assert curves.keys == ["low_", "value_"]
+    assert curves.plot().get_xlabel() == "value_"
+    plt.close("all")
+    assert list(hazard_ratio(h, "value", "event", "time", epsilon=1).rates) == ["time_", "events", "time"]
