@@ -7,13 +7,19 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
+import pinq
+from miners.statistics import cells
+from pinq.public.checks import text_of
 from tests.integration.provider.test_year_of_a_registry import arrive
 from tests.support.house.checkout import ROOT
 from tests.support.processes.servers import COLUMNS, Certificate, Server, people, publish, serving, token_of
@@ -103,6 +109,72 @@ def test_the_page_on_r_runs(setting: Setting, tmp_path: Path) -> None:
     printed = setting.run(f'pdf("{tmp_path}/plots.pdf")', f'source("{script}", echo = TRUE)')
     for words in ("Nothing was spent.", "would remain", "women <- part"):
         assert words in printed
+
+
+VALUES: dict[str, list[Any]] = {
+    "code": [10, 1, 2, 100_000, -9],
+    "truth": [True, False],
+    "word": ["1.0", "2.0", "yes", "1e5", "007"],
+    "plain": ["a", "b"],
+}
+GIVEN: list[tuple[str, Any]] = [
+    *(("1", 1), ("2", 2), ("10", 10), ("-9", -9), ("100000", 100_000), ("1e5", 100_000), ("3", 3), ("1.5", 1.5)),
+    *(("TRUE", True), ("FALSE", False), ('"1"', "1"), ('"true"', "true"), ('"yes"', "yes"), ('"YES"', "YES")),
+    *(('"1.0"', "1.0"), ('"007"', "007"), ("7", 7), ('"1e5"', "1e5"), ('"b"', "b"), ('" b"', " b"), ('""', "")),
+]
+"""Values as R writes them, and as Python does."""
+
+
+def test_a_value_is_the_same_in_r(setting: Setting, tmp_path: Path) -> None:
+    """A part, a group and the value of an event that R names are those that Python does, or are refused alike."""
+    columns = {name: {"type": "categorical", "values": values} for name, values in VALUES.items()}
+    frame = pd.DataFrame({name: [values[i % len(values)] for i in range(60)] for name, values in VALUES.items()})
+    policy = publish(tmp_path, "cells", frame, columns=columns)
+    token, certificate = token_of(policy, epsilon=900), Certificate.make(tmp_path)
+    with (
+        serving(policy, folder=tmp_path, certificate=certificate) as server,
+        pinq.connect(server.url("cells"), token=token, verify=certificate.authority) as handle,
+    ):
+        lines = [
+            "library(pinq)",
+            f'h <- connect("{server.url("cells")}", "{token}", verify = "{certificate.authority}")',
+        ]
+        lines.append(
+            'at <- function(code) tryCatch(code, error = function(e) if (inherits(e, "QueryError")) 0 else stop(e))'
+        )
+        expected = []
+        for name in VALUES:
+            parts, axis = handle.partition(pinq.Values(name)), cells.Axis.of(handle, name, None)
+            lines.append(f'p <- partition(h, values("{name}"))')
+            for number, (text, value) in enumerate(GIVEN):
+                a_place = isinstance(value, (int, float)) and not isinstance(value, bool) and name in ("truth", "plain")
+                # What R shows of a value is its text, so a text is a part's label too.
+                place = (
+                    VALUES[name].index(own[0]) + 1 if (own := [v for v in VALUES[name] if text_of(v) == value]) else 0
+                )
+                place = place or (0 if a_place else found(partial(parts.__getitem__, value)) or 0)
+                counted = found(partial(axis.position, value, "observed"))
+                group = found(partial(handle.partition, pinq.Groups(name, [[value]])))
+                expected.append((name, text, place, 0 if counted is None else counted + 1, int(group is not None)))
+                asked = f'{{noisy_count(partition(h, groups("{name}", list({text}))), epsilon = 0.001); 1}}'
+                position = f'pinq:::position(h, values("{name}"), {text}, "observed")'
+                lines.append(
+                    f'cat("{number}", {"0" if a_place else f"at(part(p, {text})$path[[1]]$index + 1)"}, at({position}), '
+                    f'at({asked}), "\\n")'
+                )
+        (tmp_path / "values.R").write_text("\n".join(lines), encoding="utf-8")
+        printed = setting.run(f'source("{tmp_path}/values.R")')
+    told = [tuple(map(int, line.split()))[1:] for line in printed.splitlines() if line[:1].isdigit()]
+    assert [(*one[:2], *said) for one, said in zip(expected, told, strict=True)] == expected
+
+
+def found(call: Callable[[], Any]) -> Any:
+    """What a call finds, the number of a part from 1; None where it is refused."""
+    try:
+        answer = call()
+    except pinq.QueryError:
+        return None
+    return answer if isinstance(answer, int) else answer._parts.blocks[0].part.index + 1
 
 
 def test_tables_and_cohorts(setting: Setting, tmp_path: Path) -> None:

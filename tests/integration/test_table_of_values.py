@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One table of values, read by every reader: a cell has one code, or is refused, wherever it stands."""
+"""One table of values, read by every reader: a cell has one code, or is refused, wherever it stands.
+
+R names values only, of parts, groups and events: tests/e2e/test_r_client.py compares them with Python.
+"""
 
 from __future__ import annotations
 

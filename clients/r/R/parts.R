@@ -28,7 +28,7 @@ partition <- function(x, ...) {
 #'
 #' @param x Parts, as `partition()` returns them.
 #' @param ... The part's labels, one for each spec: `part(p, "Female", "< 30")`; or one number, its
-#'   row in the answers.
+#'   row in the answers, where no label spells a number.
 #' @return A handle on that part.
 #' @export
 part <- function(x, ...) {
@@ -36,8 +36,8 @@ part <- function(x, ...) {
   wanted <- list(...)
   rows <- part_labels(session, x$specs)
   if (!length(x$specs)) refuse("this is a single part already; partition() makes several.")
-  row <- if (length(wanted) == 1 && is.numeric(wanted[[1]]) && !is.numeric(rows[[1]])) wanted[[1]] else NA
-  if (is.na(row)) row <- row_of(rows, wanted)
+  single <- length(wanted) == 1 && is.numeric(wanted[[1]])
+  row <- if (single && !any(spells_number(rows[[1]]))) wanted[[1]] else row_of(rows, wanted)
   row <- as.numeric(whole(row, "part", 1, nrow(rows)))
   new_part(x$session, c(x$path, list(list(spec = joined(x$specs), index = row - 1))))
 }
@@ -46,9 +46,9 @@ row_of <- function(rows, wanted) {
   if (length(wanted) != ncol(rows)) refuse("one label is needed for each of ", ncol(rows), " specs.")
   same <- rep(TRUE, nrow(rows))
   for (axis in seq_along(wanted)) {
-    label <- wanted[[axis]]
-    labels <- rows[[axis]]
-    same <- same & if (is.na(label)) is.na(labels) else !is.na(labels) & as.character(labels) == label_text(label)
+    labels <- unique(rows[[axis]])
+    place <- place_of(labels, wanted[[axis]])
+    same <- same & !is.na(place) & match(rows[[axis]], labels) == place
   }
   if (sum(same) != 1) {
     known <- paste(utils::head(unique(rows[[1]]), 12), collapse = ", ")

@@ -192,7 +192,37 @@ group_text <- function(group) {
   paste(vapply(group, function(v) if (is.null(v)) "missing" else label_text(v), ""), collapse = ", ")
 }
 
-label_text <- function(value) if (is.logical(value)) tolower(as.character(value)) else as.character(value)
+# The text of a value: true, and never 1e+05.
+label_text <- function(value) {
+  if (is.logical(value)) {
+    return(tolower(as.character(value)))
+  }
+  if (is.numeric(value)) format(value, scientific = FALSE, digits = 15, trim = TRUE) else as.character(value)
+}
+
+spells_number <- function(labels) {
+  is.numeric(labels) | grepl("^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$", labels)
+}
+
+# The place of a value among labels, as Python finds it: by its text, else a number by the only label that spells it.
+# NA where it is none of them.
+place_of <- function(labels, value) {
+  if (length(value) != 1) {
+    return(NA)
+  }
+  if (is.na(value)) {
+    return(match(NA, labels))
+  }
+  texts <- vapply(labels, label_text, "")
+  texts[is.na(labels)] <- NA
+  found <- match(label_text(value), texts)
+  if (is.na(found) && is.numeric(value)) {
+    spelled <- which(spells_number(texts))
+    equal <- spelled[as.numeric(texts[spelled]) == value]
+    found <- if (length(equal) == 1) equal else NA
+  }
+  found
+}
 
 cut_text <- function(points) if (is.numeric(points)) format_number(points) else paste0("\"", points, "\"")
 

@@ -162,13 +162,15 @@ studied <- function(x, axes, epsilon, reuse) {
 # The labels of an axis, but for that of missing values.
 known_labels <- function(axis, x) {
   labels <- axis_labels(session_of(x), axis)
-  as.character(labels[!is.na(labels)])
+  vapply(labels[!is.na(labels)], label_text, "")
 }
 
 # Which part of an axis a value is; asked before the charge.
 position <- function(x, axis, value, parameter) {
   labels <- known_labels(axis, x)
-  found <- if (length(value) == 1) match(as.character(value), labels) else NA
+  text <- if (length(value) == 1 && !is.na(value)) label_text(value) else NA
+  same <- which(tolower(labels) == tolower(text)) # a letter's case decides where it must
+  found <- if (text %in% labels) match(text, labels) else if (length(same) == 1) same else NA
   if (is.na(found)) refuse("`", parameter, "` must be one of ", paste(labels, collapse = ", "), ".")
   found
 }
