@@ -9,6 +9,7 @@ belong to the nearest centre; that another sample has other borders is not in th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -56,10 +57,10 @@ class Clusters(Result):
         if self.frame["value"].isna().all():
             raise QueryError("there are no centres, for the noise hides them; take a larger epsilon.")
         names = [axis.name for axis in self.axes]
-        lost = [name for name in names if name not in rows]
-        if lost:
-            raise QueryError(f"the rows have no column {lost[0]!r}")
-        reach = np.array([_reach(axis) for axis in self.axes])
+        for name in names:
+            if name not in rows:
+                raise QueryError(f"the rows have no column {name!r}")
+        reach = _reach(self.axes)
         values = rows[names].astype(float).to_numpy() / reach
         nearest = _nearest(np.nan_to_num(values), self.more["centers"][names].to_numpy() / reach)
         return np.where(np.isnan(values).any(axis=1), -1, nearest)
@@ -74,30 +75,32 @@ class Clusters(Result):
             The axes.
         """
         ax = axes_of("clusters", ax, (5.6, 4.6))
-        names = [axis.name for axis in self.axes]
+        across, up = (self.axes * 2)[:2]
         sizes = self.more["sizes"]["value"].dropna().to_numpy()
-        ends = [self.frame[self.frame["column"] == name] for name in (names * 2)[:2]]
+        (x, _, right), (y, _, top) = (
+            self.frame.loc[self.frame["column"] == axis.name, [*NUMBERS]].to_numpy().T for axis in (across, up)
+        )
         for number, size in enumerate(sizes):
-            (x, wide), (y, high) = (
-                (rows["value"].iloc[number], rows["high"].iloc[number] - rows["value"].iloc[number]) for rows in ends
-            )
-            ax.scatter(x, y, s=1200 * size / sizes.max(), color=colour(number), alpha=0.35, linewidth=0)
-            ax.errorbar(x, y, xerr=wide, yerr=high, fmt="o", color=colour(number), capsize=3, label=f"{size:,.0f} rows")
-        bounds = [axis.schema.numeric(axis.name) for axis in (self.axes * 2)[:2]]
-        ax.set_xlim(float(bounds[0].lower), float(bounds[0].upper))
-        ax.set_ylim(float(bounds[1].lower), float(bounds[1].upper))
-        ax.set_xlabel(names[0])
-        ax.set_ylabel((names * 2)[1])
+            at, label = (x[number], y[number]), f"{size:,.0f} rows"
+            half = {"xerr": right[number] - x[number], "yerr": top[number] - y[number]}
+            ax.scatter(*at, s=1200 * size / sizes.max(), color=colour(number), alpha=0.35, linewidth=0)
+            ax.errorbar(*at, **half, fmt="o", color=colour(number), capsize=3, label=label)
+        ax.set(xlim=_bounds(across), ylim=_bounds(up), xlabel=across.name, ylabel=up.name)
         if len(sizes):
             ax.legend(fontsize=8, markerscale=0.6)
         titled(ax, self.title)
         return ax
 
 
-def _reach(axis: Axis) -> float:
-    """Returns the distance of a column's bounds, by which distances are divided."""
+def _bounds(axis: Axis) -> tuple[float, float]:
+    """Returns the bounds of a column."""
     numeric = axis.schema.numeric(axis.name)
-    return float(numeric.upper) - float(numeric.lower)
+    return float(numeric.lower), float(numeric.upper)
+
+
+def _reach(axes: Sequence[Axis]) -> np.ndarray:
+    """Returns the distance of each column's bounds, by which distances are divided."""
+    return np.diff([_bounds(axis) for axis in axes])[:, 0]
 
 
 def _nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
@@ -127,7 +130,7 @@ def _lloyd(
 
 def _clustered(axes: tuple[Axis, ...], clusters: int, cells: Cells) -> Result:
     """Finds the clusters; the largest is the first."""
-    names, reach = [axis.name for axis in axes], np.array([_reach(axis) for axis in axes])
+    names, reach = [axis.name for axis in axes], _reach(axes)
     places = np.stack(np.meshgrid(*(axis.middles for axis in axes), indexing="ij"), axis=-1).reshape(-1, len(axes))
     weights, rng = cells.counts.reshape(-1), np.random.default_rng(SEED)
     if not weights.sum():

@@ -57,10 +57,8 @@ class Curves(Result):
             value, low, high = (np.interp(at, rows[time], rows[name]) for name in NUMBERS)
             ax.step(at, value, where="post", color=colour(number), label=str(name))
             ax.fill_between(at, low, high, step="post", color=colour(number), alpha=0.2, linewidth=0)
-        ax.set_ylim(0, 1.02)
-        ax.set_xlim(float(self.frame[time].min()), float(self.frame[time].max()))
-        ax.set_xlabel(time)
-        ax.set_ylabel("share, with noise")
+        ends = self.frame[time].iloc[[0, -1]].astype(float)
+        ax.set(xlim=ends, ylim=(0, 1.02), xlabel=time, ylabel="share, with noise")
         titled(ax, self.title)
         if groups:
             ax.legend(title=groups[0], fontsize=8, title_fontsize=8, loc="best")
