@@ -281,6 +281,11 @@ class Cells:
         return float(self.counts.sum())
 
     @property
+    def few(self) -> bool:
+        """Whether counts are so few beside their noise that the law of a test is drawn."""
+        return 1 <= self.n < self.counts.size * SEVERAL * math.sqrt(self.noise)
+
+    @property
     def z(self) -> float:
         """Standard deviations from the middle of an interval to its end."""
         return normal_quantile(self.level)
@@ -352,7 +357,7 @@ class Cells:
             sampled: The covariance of the score by the drawing of rows; by default that of the null's rows.
             times: The factor of the statistic.
         """
-        if self.n / self.counts.size < SEVERAL * math.sqrt(self.noise) and self.n >= 1:
+        if self.few:
             draws = score(self.redrawn(null))
             values = score(self.counts[..., None])[:, 0] - draws.mean(axis=1)
             return chi_square(values, np.atleast_2d(np.cov(draws)), times)

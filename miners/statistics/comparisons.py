@@ -72,7 +72,7 @@ def expected(table: np.ndarray) -> np.ndarray:
 
 
 def divergences(table: np.ndarray) -> tuple[float, float]:
-    """Returns Pearson's statistic of a table and G; cells of which none are expected add nothing."""
+    """Returns Pearson's statistic and G, sums over several tables; cells of which none are expected add nothing."""
     beside, known = expected(table), table > 0
     squares = np.divide((table - beside) ** 2, beside, out=np.zeros_like(beside), where=beside > 0)
     return float(squares.sum()), float(2 * (table[known] * np.log(table[known] / beside[known])).sum())
@@ -89,11 +89,14 @@ def associated(axes: tuple[Axis, Axis], test: AssociationTest, cells: Cells) -> 
             scored(cells, scores[0], scores[1]),
             _correlation(cells, *scores),
         )
-    else:  # G is about Pearson's statistic near independence, so it has its law times their quotient
+    else:
         tested = scored(cells)
         measure, measured = "Cramer's V", _cramer(cells, plain, tested["statistic"], int(tested["df"]))
         if test == "log-likelihood" and plain > 0:
-            tested = scored(cells, times=likelihood / plain)
+            # G is about Pearson's statistic near independence, so it has its law, times their quotient by the one
+            # that noise leaves without an effect.
+            squares, logs = divergences(cells.redrawn(expected(cells.counts))) if cells.few else (1.0, 1.0)
+            tested = scored(cells, times=likelihood / plain * squares / logs)
     rows, columns = (pd.Index(axis.labels, name=axis.name, dtype=object) for axis in axes)
     tables = {"observed": cells.counts, "expected_freq": expected(cells.counts)}
     more = {name: pd.DataFrame(table, index=rows, columns=columns) for name, table in tables.items()}
