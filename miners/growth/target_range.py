@@ -14,6 +14,7 @@ Privacy:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -108,6 +109,15 @@ class TargetRange:
         width = end - first - int(np.diff(edges[before : after + 1]).max())
         width = max(width, round((counts.sum() / counts[before:after].sum() - 1) * (end - first)))
         return replace(self, within=(max(0, first - width), min(self.column.cells, end + width)))
+
+    def widened(self, cells: float) -> TargetRange:
+        """Returns the range with as much beside it, evenly where the bounds allow, as makes it so many grid cells."""
+        if self.within is None:
+            return self
+        first, end = self.within
+        width = max(end - first, math.floor(min(cells, self.column.cells)))
+        first = min(max(0, first - (width - (end - first)) // 2), self.column.cells - width)
+        return replace(self, within=(first, first + width))
 
     def moments(self, counts: np.ndarray, scale: float) -> tuple[float, float, np.ndarray]:
         """Returns mean and deviation in grid cells, and rows of each bin, without bins that noise can explain."""

@@ -58,7 +58,7 @@ ROUNDS = 30  # of the posterior; it changes by less than a hundredth of its erro
 LEAST_RESIDUAL = 0.05  # share of the target's variance, where noise is larger
 LEAST_PRIOR = 0.5  # of all coefficients' squares: noise that hides all coefficients does not prove them 0
 SHIFT = 0.25  # of the target's deviation: a row's share in Σ x e that shortening takes, at the most plausible
-MEAN_ERROR = 0.14  # of the target's deviation: it costs .02 of R²
+MEAN_ERROR = 0.1  # of the target's deviation: it costs .01 of R²
 LITTLE = 0.005  # of all weight: below it the report speaks of all rows
 NOT_ESTIMATED = 1e300  # an error; JSON has no infinity
 
@@ -358,15 +358,15 @@ class RegressionFit(LinearFit):
         _, deviation, kept = where.moments(numbers, noise)
         column = self.schema.numeric(target)
         unit = float(column.width) * max(deviation, 0.5)
-        # Over the bounds, where their width costs little: far values count in a mean.
-        error = ROOT * count_scale(self.schema, self.costs[3]) * float(column.high - column.low) / 2
-        within = None if error < MEAN_ERROR * unit * self.schema.max_rows else where.ends
+        rows = max(1.0, float(numbers[: len(kept)].sum()))
+        # Far values count in a mean, as far out as noise allows: a mean near an end is off by the width for each row.
+        hidden = ROOT * count_scale(self.schema, self.costs[3])
+        within = where.widened(MEAN_ERROR * max(deviation, 0.5) * rows / hidden).ends
         below, above = np.maximum(ask_ends(handle.parts(), self.schema, target, self.costs[3], within)[0], 1e-9)
         low, high = map(column.number, column.cells_within(within, target))
         scale = float(low + (high - low) * above / (below + above)), unit
         reach = self._target_reach(coordinates.reach, where, scale)
         moments = NoisyMoments.asked(handle, coordinates, self.norm, self.costs[4], (target, *scale, reach))
-        rows = max(1.0, float(numbers[: len(kept)].sum()))
         tell((*where.doubts(deviation), *self.warnings(round(rows)), *coordinates.doubts))
         return RegressionLine.of(coordinates, target, scale, moments, rows, reach / coordinates.target_size(self.norm))
 

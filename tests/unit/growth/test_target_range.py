@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -124,3 +125,15 @@ def test_a_range_that_trees_do_not_find_is_told(frame: pd.DataFrame) -> None:
         DiPriMeTreeRegressor(epsilon=2).fit(simulated(schema_of(10**5, None), data=frame, epsilon=2), "y")
     for miner, rows in ((DiPriMeTreeRegressor(epsilon=0.1), 300), (DiPriMeTreeRegressor(variant="paper"), 5000)):
         assert {line.verb for line in miner.plan(schema_of(100, rows=rows), "y").lines} <= {"noisy_avg", "exp_mech"}
+
+
+def test_a_range_is_widened_evenly_within_the_bounds() -> None:
+    """To so many cells, if it has fewer; what one side has no room for, the other gets."""
+    schema = pinq.Schema(columns={"y": pinq.Numeric(lower=0, upper=1000, integer=True)}, max_rows=100)
+    where = TargetRange(schema, "y", (400, 500))
+    assert where.widened(50).within == (400, 500)
+    assert where.widened(300.9).within == (300, 600)
+    assert replace(where, within=(10, 110)).widened(300).within == (0, 300)
+    assert replace(where, within=(950, 1001)).widened(151).within == (850, 1001)
+    assert where.widened(1e9).within == (0, 1001)
+    assert TargetRange(schema, "y").widened(10).within is None

@@ -282,3 +282,18 @@ def test_categories_alone_give_the_coefficients_of_least_squares(columns: int) -
     for number in range(columns):
         assert found[f"x{number} = b"] == pytest.approx(exact[1 + number], abs=0.02)
         assert found[f"x{number} = c"] == pytest.approx(exact[1 + columns + number], abs=0.02)
+
+
+@pytest.mark.filterwarnings("ignore::miners.budget.plan.FitWarning")
+def test_the_mean_of_a_long_tailed_target_is_that_of_all_rows() -> None:
+    """Where noise hides all coefficients, far values count in the mean as far out as noise allows."""
+    draw, scores = np.random.default_rng(2), []
+    names = [f"x{number}" for number in range(25)]
+    frame = pd.DataFrame(draw.random((15_000, 25)), columns=names)
+    frame["y"] = np.exp(draw.normal(4.2, 0.8, len(frame))).round().clip(0, 1_100)
+    columns: dict[str, Any] = {name: Numeric(lower=0, upper=1) for name in names}
+    schema = Schema(columns={**columns, "y": Numeric(lower=0, upper=1_100, integer=True)}, max_rows=20_000)
+    for seed in range(5):
+        with simulated(schema, data=frame, epsilon=1, seed=seed) as handle:
+            scores.append(LinearRegression(epsilon=0.1).fit(handle, "y").score(frame))
+    assert np.mean(scores) > -0.02, scores
