@@ -110,8 +110,7 @@ def is_readable(kind: str) -> bool:
 
 
 def _profiled(raw: RawTable, name: str, kind: str) -> ColumnProfile:
-    real = kind.startswith(("FLOAT", "DOUBLE", "DECIMAL"))
-    return profile(raw.connection, raw.name, name, real=real, moment=False, limit=FEW)
+    return profile(raw.connection, raw.name, name, kind, limit=FEW)
 
 
 def _forgotten(raw: RawTable, units: Sequence[Unit], policy: Policy) -> Iterator[SourceFinding]:

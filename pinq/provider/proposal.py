@@ -533,8 +533,7 @@ def _look(
         raise _LeftOut("its name is empty, contains a NUL character, or differs from another only in case")
     if not re.fullmatch(f"{_WHOLE}|{_REAL}|{_MOMENT}|{_TEXT}", kind):
         raise _LeftOut(f"values of type {kind[:40]} are neither categories nor numbers")
-    real, moment = bool(re.fullmatch(_REAL, kind)), bool(re.fullmatch(_MOMENT, kind))
-    seen = profile(connection, table, name, real=real, moment=moment, limit=MAX_CATEGORIES)
+    seen = profile(connection, table, name, kind, limit=MAX_CATEGORIES)
     # '007' of a Parquet column of texts is a text; in a CSV file everything is text, and 7 a
     # number.
     says_text = typed and bool(re.fullmatch(_TEXT, kind))
@@ -613,7 +612,8 @@ def _propose_dates(
     day and month may be either.
     """
     says_date = bool(re.fullmatch(_DATED, kind))
-    if not profile.filled or not (says_date or kind == "VARCHAR"):
+    # No date has fewer than four characters.
+    if not profile.filled or not (says_date or (kind == "VARCHAR" and profile.longest >= 4)):
         return None
     value, made = quoted(name), dict[str, object]()
     count, first, last, timed = date_range(connection, table, value, kind)
