@@ -27,6 +27,7 @@ from pinq.language.scores import Misfit
 from pinq.language.specs import bind
 from pinq.public.epsilon import Epsilon
 
+HIDEABLE = 0.25  # of a column's rows, where no sums bring hidden rows back
 HIDDEN = 1.0  # row in all cells of a column together of which noise hides whether they have any
 
 
@@ -74,11 +75,12 @@ class Fitting:
         """
         purchase, sizes = self.purchase, self.purchase.sizes
         masks = found(self.bought, sizes) | purchase.masks
+        most = 1.0 if purchase.sums else HIDEABLE
         for number, spec in enumerate(purchase.specs):
             if spec.column in purchase.schema.numeric_columns and not purchase.schema.numeric(spec.column).cuts:
                 cells = limits(purchase.schema, spec, spec.column).shape[1]
                 rows = model.marginal((number,)) * model.rows
-                self.seen[number] = seen = occupied(rows, self.bought, number, cells)
+                self.seen[number] = seen = occupied(rows, self.bought, number, cells, most)
                 kept = HIDDEN / np.maximum(rows * (~seen).sum(), HIDDEN) if number in purchase.summed else 0.0
                 masks[(number,)] = np.where(seen, 1.0, kept if purchase.sums else 0.0)
         return masks

@@ -26,7 +26,6 @@ from pinq.public.schema import Schema
 
 MEETINGS = 30  # of two rows of a cell at random: half of the wrong ones find a partner each time
 PLAIN = 2.0  # deviations of noise: cells of numbers far out with fewer rows are empty
-HIDEABLE = 0.25  # of the rows: noise that hides more leaves no column at all
 TELLING = 10.0  # deviations of noise by which the most frequent value alone must be worse than a relation
 
 
@@ -82,16 +81,17 @@ def determined(table: np.ndarray, deviation: float) -> np.ndarray | None:
     return kept if table[~kept].sum() <= noise < usual / TELLING else None
 
 
-def occupied(rows: np.ndarray, bought: Sequence[Measurement], number: int, cells: int) -> np.ndarray:
+def occupied(rows: np.ndarray, bought: Sequence[Measurement], number: int, cells: int, most: float = 1.0) -> np.ndarray:
     """Returns whether each cell of a numeric column is seen to have rows: far out, rows must be more than noise.
 
-    The farthest cells are hidden first, and a quarter of the rows at the most.
+    The farthest cells are hidden first.
 
     Args:
         rows: The rows of each cell in the model.
         bought: The noisy tables.
         number: The column.
         cells: Its cells but that of missing values.
+        most: The share of the rows that may be hidden at the most.
     """
     # A table of 12 x 5 cells adds up five noises for each of twelve.
     noise = min(own.deviation * math.sqrt(len(own.counts) / len(rows)) for own in bought if number in own.columns)
@@ -100,7 +100,7 @@ def occupied(rows: np.ndarray, bought: Sequence[Measurement], number: int, cells
     plain = [*np.flatnonzero(known > PLAIN * noise).tolist(), min(median, cells - 1)]
     seen, far = np.ones(len(rows), dtype=bool), np.argsort(-np.abs(np.arange(cells) - median), kind="stable")
     far = far[(far < min(plain)) | (far > max(plain))]
-    seen[far[known[far].cumsum() <= HIDEABLE * known.sum()]] = False
+    seen[far[known[far].cumsum() <= most * known.sum()]] = False
     return seen
 
 

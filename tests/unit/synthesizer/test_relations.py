@@ -121,11 +121,12 @@ def test_cells_that_cannot_lie_in_order_are_known() -> None:
 
 
 def test_cells_far_out_are_empty(fitted: Synthesizer) -> None:
-    """Beyond the last cell with plainly more rows than noise; never a quarter of the rows."""
+    """Beyond the last cell with plainly more rows than noise; never more than may be hidden, nor the median's."""
     table = next(own for own in fitted.model_.bought if len(own.columns) == 1)
     known = np.array([0.1, 0.4, 9, 30, 9, 0.5, 3, 0.2, 4.0]) * table.deviation * (len(table.counts) / 9) ** 0.5
     assert occupied(known, [table], table.columns[0], 8).tolist() == [0, 0, 1, 1, 1, 1, 1, 0, 1]
-    assert occupied(known / 1e3, [table], table.columns[0], 8).tolist() == [0, 0, 1, 1, 1, 0, 0, 0, 1]
+    assert occupied(known / 1e3, [table], table.columns[0], 8).tolist() == [0, 0, 0, 1, 0, 0, 0, 0, 1]
+    assert occupied(known / 1e3, [table], table.columns[0], 8, 0.25).tolist() == [0, 0, 1, 1, 1, 0, 0, 0, 1]
 
 
 def test_rows_under_conditions_meet_them(fitted: Synthesizer) -> None:
@@ -173,10 +174,10 @@ def test_a_plan_asks_for_a_target_and_an_order() -> None:
 
 
 def test_noise_hides_no_column() -> None:
-    """Of cells that are all below the noise the farthest are hidden, with a quarter of the rows at the most."""
+    """Of cells that are all below the noise the farthest are hidden, with so many rows at the most."""
     bought = [Measurement((0,), np.zeros(8), 1000.0)]
     rows = np.full(8, 100.0)
-    assert occupied(rows, bought, 0, 8).tolist() == [False, *[True] * 6, False]
+    assert occupied(rows, bought, 0, 8, 0.25).tolist() == [False, *[True] * 6, False]
     rows = np.array([5.0, 400, 400, 5, 5, 5, 5, 5])
     assert occupied(rows, [Measurement((0,), np.zeros(8), 50.0)], 0, 7).tolist() == [
         False,
