@@ -397,7 +397,8 @@ def main() -> None:
         if time.monotonic() > end:
             break
     told = figures[figures["commit"] == commit][["told", "held", "tests", "rejected"]].sum()
-    print(f"coverage {told['held'] / told['told']:.3f}, level {told['rejected'] / told['tests']:.3f}")
+    pairs = {"coverage": ("held", "told"), "level": ("rejected", "tests")}
+    print(", ".join(f"{name} {told[part] / told[of]:.3f}" for name, (part, of) in pairs.items() if told[of]))
 
 
 if __name__ == "__main__":
