@@ -148,7 +148,7 @@ def _lifespan(
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
         if gate.people is not None:
             await asyncio.to_thread(gate.people.begin)
-        await gate.workers.ping()  # starts them: no request waits for that
+        await gate.workers.start()  # no request waits for that
         watching = asyncio.create_task(readiness.watch())
         listening()
         yield

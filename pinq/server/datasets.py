@@ -56,6 +56,27 @@ class Users:
             self._close()
 
 
+@dataclass(frozen=True)
+class DatasetState:
+    """The state of an open dataset, by which another process can open the same one.
+
+    Attributes:
+        policy: The policy under which it is open.
+        url: The place of its ledger.
+        salt: The ledger's own salt, which tells it from another one in its place.
+        source: The facts of its source's files, from before they were read.
+        version: The version of the rows that they are.
+        closed: The numbers of the closed cohorts' versions, by the keys of their parts.
+    """
+
+    policy: Policy
+    url: str
+    salt: bytes = field(repr=False)
+    source: tuple[FileFacts, ...]
+    version: int
+    closed: Mapping[bytes, int]
+
+
 @dataclass(eq=False)
 class Dataset:
     """One open dataset.
@@ -111,42 +132,29 @@ class Dataset:
         return cls._of(loaded, ledger, rows, meter or WorkMeter(processes=processes))
 
     @classmethod
-    def beside(
-        cls,
-        policy: Policy,
-        url: str,
-        salt: bytes,
-        source: tuple[FileFacts, ...],
-        version: int,
-        closed: Mapping[bytes, int],
-        meter: Meter,
-    ) -> Dataset:
+    def beside(cls, state: DatasetState, meter: Meter) -> Dataset:
         """Opens a dataset that another process has open, of the same rows; nothing is logged.
 
         Args:
-            policy: The policy under which it is open there.
-            url: The place of its ledger.
-            salt: The ledger's own salt.
-            source: The facts of its source's files, from before they were read there.
-            version: The version of the rows that they are there.
-            closed: The numbers of the closed cohorts' versions there.
+            state: The dataset's state there.
             meter: The meter of analysts' work.
 
         Raises:
             PolicyError: The source cannot be read, or changed since.
             LedgerError: Another ledger is in its place.
         """
-        _require_same(policy, source)  # before it is encoded for nothing
+        policy = state.policy
+        _require_same(policy, state.source)  # before it is encoded for nothing
         with ExitStack() as refused:
-            ledger = Ledger(url, policy.dataset, create=False, heads=heads_folder())
+            ledger = Ledger(state.url, policy.dataset, create=False, heads=heads_folder())
             refused.callback(ledger.close)
-            if ledger.salt != salt:
+            if ledger.salt != state.salt:
                 raise LedgerError("another ledger is in the place of the one that the server has open.")
-            engine, _ = open_engine(policy, salt=salt)
+            engine, _ = open_engine(policy, salt=state.salt)
             refused.callback(engine.close)
-            _require_same(policy, source)
+            _require_same(policy, state.source)
             refused.pop_all()
-        return cls._of(policy, ledger, OpenRows(engine, source, version, closed), meter)
+        return cls._of(policy, ledger, OpenRows(engine, state.source, state.version, state.closed), meter)
 
     def renewed(self, policy: Policy) -> Dataset:
         """Opens it under a policy that may have changed, by the rules that hold at a start.
@@ -206,6 +214,12 @@ class Dataset:
     def _end(self) -> None:
         self._of_engine.go()
         self._of_ledger.go()
+
+    @property
+    def state(self) -> DatasetState:
+        """The state by which another process can open it."""
+        rows = self.rows
+        return DatasetState(self.policy, self.ledger.url, self.ledger.salt, rows.source, rows.version, rows.closed)
 
     @property
     def engine(self) -> Engine:

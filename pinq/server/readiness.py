@@ -3,8 +3,8 @@
 
 Strangers learn two bits, without names; the log and the metrics, which only the provider sees, say
 which dataset it is and what is wrong. It costs the same whatever the rows are, and charges nothing.
-Failures are reported by the component that fails: a ledger that failed a request, a worker that ended.
-Where nobody asks, the look itself writes to each ledger and asks a worker for a sign of life.
+Failures are reported by the component that fails: a ledger that failed a request, workers that ended.
+Where nobody asks, the look itself writes to each ledger.
 
 ``Metrics`` counts what was asked, for Prometheus, on a port of its own. There are no timings: they
 follow the rows.
@@ -33,7 +33,7 @@ from pinq.server.log import RequestLog
 from pinq.server.workers import Workers
 
 FRESH_SECONDS = 1.0  # whoever asks again sooner is told the same
-PROBE_SECONDS = 15.0  # how often a ledger is written to and a worker asked, where nobody does
+PROBE_SECONDS = 15.0  # how often a ledger is written to, where nobody asks
 LOOK_SECONDS = 3.0
 LEAST_BYTES = 2**24
 SQLITE = "sqlite:///"
@@ -91,10 +91,7 @@ class Readiness(Collector):
         """Looks at intervals, also without requests."""
         while True:
             await asyncio.sleep(PROBE_SECONDS)
-            await self._workers.ping()
             await self.state()
-            if self._workers.problem:  # said, and now mended
-                await self._workers.ping()
 
     def close(self) -> None:
         """Ends its thread, or leaves it with a ledger that hangs."""

@@ -129,7 +129,7 @@ class Start:
             threading.Thread(target=_sign_heads, args=signing, name="pinq-heads", daemon=True).start()
         return create_app(
             datasets,
-            Settings(rate=self.rate / self.workers),
+            Settings(rate=self.rate / self.workers, heavy=Settings.heavy if self.workers == 1 else 1),
             log,
             # While one of several is replaced there is one more.
             self.metrics and (*self.metrics, 1 if self.workers == 1 else self.workers + 1),

@@ -17,8 +17,6 @@ from datetime import timedelta
 from time import monotonic, time
 from typing import Any
 
-import httpx
-
 from pinq.analyst.tokens import person_digest
 from pinq.errors import PinqError, QueryError
 from pinq.ledger.events import Signature, now
@@ -172,6 +170,8 @@ class People:
 
     def _published(self) -> Any:
         """Reads the provider's public keys."""
+        import httpx  # a fifth of a second of each server's start, which most need not
+
         with httpx.Client(verify=ssl.create_default_context(), timeout=TIMEOUT) as client:
             found = client.get(f"{self._issuer}/.well-known/openid-configuration").raise_for_status().json()
             if found["issuer"].rstrip("/") != self._issuer or not found["jwks_uri"].startswith(

@@ -6,85 +6,57 @@ third of a second, in which no other thread of the process runs. So the server p
 on unread: its bytes, and the function for them. A worker does the same as a thread of the server:
 it checks the token in the ledger, prices, charges before it reads data, and answers.
 
-Each worker is an executor of one process. Beside the executor's queues it shares two numbers with
-the server (when its request ends, when it last showed life), and a pipe over which it asks whether
-work is within a grant's quota: the server counts for all. A worker that shows no life is killed, and
-another one takes its place.
+Workers are plain processes, started before the server is ready. The server sends tasks, ends of tasks
+and answers to their standard input. A worker writes signs of life, questions whether work is within a
+grant's quota, and outcomes to its standard output. One coroutine keeps each worker: it starts another
+process where one ends or is silent, whether that was starting, idle or at work. A request whose worker
+ended is handed to another one: an id is charged once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import multiprocessing
 import os
+import pickle
 import signal
+import struct
+import sys
 import threading
 import time
+from asyncio.subprocess import PIPE, Process
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import Future, InvalidStateError, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
-from multiprocessing import connection
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from pinq.curator.deadline import Deadline, Meter, Stopped, TooHeavy
 from pinq.errors import PinqError, PolicyError, Unavailable
 from pinq.language.wire import Failure
-from pinq.policy.files import FileFacts
-from pinq.policy.policy import Policy
-from pinq.server.datasets import Dataset, Datasets, T
+from pinq.server.datasets import Dataset, Datasets, DatasetState
 from pinq.server.limits import Settings
-from pinq.server.log import RequestLog, log_details, unexpected
+from pinq.server.log import LOG, RequestLog, log_details, unexpected
 from pinq.server.replies import Visit, Work, begun
 
 LOOK_SECONDS = 0.5  # how often a worker shows life, and how often the server looks at a request
 SICK_SECONDS = 10.0  # a worker that showed no life for so long is killed
 START_SECONDS = 60.0  # how long a worker may take to start
+PAUSE_SECONDS = 5.0  # before another start after one that failed: each takes a second of a core
 OVERDUE_SECONDS = 60.0  # how long after its request's end it may work on: a call of C is not stopped
 STOP_SECONDS = 5.0  # how long work may take to end when the server does
-TRIES = 2  # where a worker ended at a request another one does it: an id is charged once
+TRIES = 2  # how many workers may end at a request
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # a server ends its workers itself
-END, BEAT = 0, 1  # the places of the two numbers
-_PROCESSES = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
-_PROCESSES.set_forkserver_preload([__name__])
+OOM_SCORE = "500"  # without memory the system ends a worker sooner than its server, which is at 0
+# -P: what lies in the folder of the start is no module, unless it is one of the server.
+COMMAND = (sys.executable, "-P", "-c", f"from {__name__} import main; main()")
 
 Look = Callable[[Callable[[float], None]], Awaitable[None]]
 """Looks whether a request should end, and if so calls what ends it at a moment."""
-
-
-# In a worker
-
-
-@dataclass(frozen=True)
-class DatasetState:
-    """The state of a dataset that is open in the server.
-
-    Attributes:
-        policy: The policy under which it is opened.
-        url: The place of its ledger.
-        salt: The ledger's own salt, which tells it from another one in its place.
-        source: The facts of its source's files when they were encoded.
-        version: The version of the rows that they are.
-        closed: The numbers of the closed cohorts' versions, by the keys of their parts.
-    """
-
-    policy: Policy
-    url: str
-    salt: bytes = field(repr=False)
-    source: tuple[FileFacts, ...]
-    version: int
-    closed: Mapping[bytes, int]
-
-    @classmethod
-    def of(cls, dataset: Dataset) -> DatasetState:
-        """The state of an open dataset."""
-        rows = dataset.rows
-        return cls(dataset.policy, dataset.ledger.url, dataset.ledger.salt, rows.source, rows.version, rows.closed)
 
 
 @dataclass(frozen=True)
@@ -92,24 +64,18 @@ class WorkerTask:
     """A request that is handed over.
 
     Attributes:
-        name: The dataset's.
-        facts: The facts under which the dataset is open.
-        served: Names of all datasets that are served.
-        token: Digest of the token.
+        visit: The request's dataset, token and deadline.
         work: The function that is applied to the body.
         body: As it came.
-        limit: The units of work that it may take.
-        end: The time at which it must end, by the machine's monotonic clock.
+        state: The dataset, as it is open in the server.
+        served: Names of all datasets that are served.
     """
 
-    name: str
-    facts: DatasetState
-    served: frozenset[str]
-    token: str
+    visit: Visit
     work: Work
     body: bytes
-    limit: float
-    end: float
+    state: DatasetState
+    served: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -125,215 +91,151 @@ class WorkerOutcome:
 
     request: str | None
     payload: str = ""
-    error: Failure | Stopped | TooHeavy | PolicyError | None = None
+    error: Failure | Exception | None = None
 
 
-class _Process:
+# In a worker
+
+
+class _Worker:
     """The state of a worker process: the datasets that it opened, and its connection to the server."""
 
-    def __init__(self, shared: Any, pipe: Connection) -> None:
-        self.shared, self._pipe, self._datasets = shared, pipe, dict[str, Dataset]()
+    def __init__(self, server: Connection, out: Connection) -> None:
+        self._server, self._out, self._writing = server, out, threading.Lock()
+        self._datasets = dict[str, Dataset]()
+        self._deadline: Deadline | None = None  # of its task
+        self._tasks, self._answers = SimpleQueue[WorkerTask](), SimpleQueue[Failure | None]()
+
+    def run(self) -> None:
+        """Does one task after the other."""
+        threading.Thread(target=self._listen, name="pinq-server", daemon=True).start()
+        while True:
+            outcome = self._done(self._tasks.get())
+            self._deadline = None
+            self._send(outcome)
 
     def take(self, analyst: str, units: int, limit: int | None) -> None:
         """Asks the server whether work is within a grant's quota; errors as ``WorkMeter.take``."""
         if limit is not None:
-            self._pipe.send((analyst, units, limit))
-            refused: Failure | None = self._pipe.recv()
+            self._send((analyst, units, limit))
+            refused = self._answers.get()
             if refused is not None:
                 raise refused.error()
 
-    def do(self, task: WorkerTask) -> WorkerOutcome:
-        """Does a task."""
-        visit = Visit(task.name, task.token, deadline=SharedDeadline(task, self.shared))
+    def _send(self, message: object) -> None:
+        with self._writing:
+            self._out.send(message)
+
+    def _listen(self) -> None:
+        """Shows life, and takes messages, until the server has ended or the task is overdue; then the process ends."""
+        try:
+            while (task := self._deadline) is None or time.monotonic() < task.end + OVERDUE_SECONDS:
+                self._send(None)
+                if self._server.poll(LOOK_SECONDS):
+                    self._receive(self._server.recv())
+        finally:
+            os._exit(1)
+
+    def _receive(self, message: WorkerTask | float | Failure | None) -> None:
+        now, current = time.monotonic(), self._deadline
+        match message:
+            case WorkerTask():
+                self._deadline = message.visit.deadline
+                self._deadline.end = max(self._deadline.end, now)  # it is overdue from now on at the earliest
+                self._tasks.put(message)
+            case float(end) if current is not None:
+                current.stop(max(end, now))
+            case float():
+                pass  # its task is done
+            case answer:
+                self._answers.put(answer)
+
+    def _done(self, task: WorkerTask) -> WorkerOutcome:
+        visit = task.visit
+        error: Failure | Exception
         try:
             visit.leased = self._opened(task)
-        except PolicyError as unfit:
-            return WorkerOutcome(None, error=unfit)
-        try:
             payload = begun(task.work, visit, task.body)
             return WorkerOutcome(visit.request, payload)  # an id that is known only now
-        except PinqError as raised:
-            return WorkerOutcome(visit.request, error=Failure.of(raised))
-        except (Stopped, TooHeavy) as raised:
-            return WorkerOutcome(visit.request, error=raised.with_traceback(None))
+        except (PinqError, Stopped, TooHeavy) as raised:
+            if isinstance(raised.__context__, MemoryError):
+                os._exit(1)  # as where the system ends it: another worker tries
+            error = raised.with_traceback(None)
+            if isinstance(error, PinqError) and (visit.leased or not isinstance(error, PolicyError)):
+                error = Failure.of(error)
+        except MemoryError:
+            os._exit(1)
         except Exception:
-            return WorkerOutcome(visit.request, error=Failure.of(unexpected()))
+            error = Failure.of(unexpected())
+        return WorkerOutcome(visit.request, error=error)
 
     def _opened(self, task: WorkerTask) -> Dataset:
-        facts = task.facts
+        own = task.visit.dataset_name
         for name, opened in [*self._datasets.items()]:
-            if name not in task.served or (name == task.name and DatasetState.of(opened) != facts):
+            if name not in task.served or (name == own and opened.state != task.state):
                 self._datasets.pop(name).close()
-        if task.name not in self._datasets:
-            self._datasets[task.name] = Dataset.beside(
-                facts.policy, facts.url, facts.salt, facts.source, facts.version, facts.closed, self
-            )
-        return self._datasets[task.name]
+        if own not in self._datasets:
+            self._datasets[own] = Dataset.beside(task.state, self)
+        return self._datasets[own]
 
 
-class SharedDeadline(Deadline):
-    """A turn whose end the server may bring forward."""
-
-    def __init__(self, task: WorkerTask, shared: Any) -> None:
-        super().__init__(task.end - time.monotonic(), task.limit, token=task.token)
-        self._shared = shared
-
-    def check(self) -> None:
-        self.stop(self._shared[END])
-        super().check()
-
-
-_process: _Process
-
-
-def _start(shared: Any, pipe: Connection) -> None:
-    """Makes a process a worker."""
-    global _process
+def main() -> None:
+    """Makes this process a worker."""
     for name in SIGNALS:
         signal.signal(name, signal.SIG_IGN)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     log_details()
-    _process = _Process(shared, pipe)
-    threading.Thread(target=_show_life, args=(shared,), name="pinq-life", daemon=True).start()
-
-
-def _show_life(shared: Any) -> None:
-    """Shows life until the server has ended; then the worker's results are useless."""
-    server = multiprocessing.parent_process()
-    assert server is not None
-    while not connection.wait([server.sentinel], LOOK_SECONDS):
-        shared[BEAT] = time.monotonic()
-    os._exit(1)
-
-
-def _do(task: WorkerTask) -> WorkerOutcome:
-    return _process.do(task)
+    out = Connection(os.dup(1), readable=False)
+    os.dup2(2, 1)  # nobody else writes to the server
+    _Worker(Connection(0, writable=False), out).run()
 
 
 # In the server
 
 
-class Worker:
-    """A worker as the server sees it. Its process is started when it is first needed.
+@dataclass(eq=False)
+class WorkerProcess:
+    """A worker as the server sees it.
 
     Attributes:
-        problem: The reason why it could not be used last; empty for none.
-        ends: The number of times that its process ended or was killed.
+        process: The process.
+        stdin, stdout: The ends of its pipes, for writing and for reading.
+        life: The time at which it last showed life; 0 while it starts.
+        outcome: The coming outcome of its task, None where it ends before; None while it is idle.
+        meter: The meter of its task's dataset.
     """
 
-    def __init__(self, log: RequestLog) -> None:
-        self._log, self._pid = log, 0
-        self._pool: ProcessPoolExecutor | None = None
-        self._shared = _PROCESSES.RawArray("d", 2)
-        self.problem, self.ends = "", 0
+    process: Process
+    stdin: Any
+    stdout: Any
+    life: float = 0.0
+    outcome: asyncio.Future[WorkerOutcome | None] | None = None
+    meter: Meter | None = None
 
-    async def do(self, visit: Visit, work: Work, body: bytes, datasets: Datasets, look: Look) -> WorkerOutcome:
-        """Does a request's work. ``BrokenProcessPool`` where the process ended at it."""
-        dataset, deadline = visit.opened[0], visit.deadline
-        pool, pipe = await self._started()
-        task = WorkerTask(
-            dataset.name,
-            DatasetState.of(dataset),
-            frozenset(datasets.served),
-            visit.token,
-            work,
-            body,
-            deadline.limit,
-            deadline.end,
-        )
-        self._shared[END] = deadline.end
-        loop = asyncio.get_running_loop()
-        loop.add_reader(pipe.fileno(), _count, pipe, dataset.meter)
-        try:
-            return await self._watched(partial(pool.submit, _do, task), look)
-        finally:
-            self.stop()
-            loop.remove_reader(pipe.fileno())
+    def send(self, message: object) -> None:
+        """Sends a message, framed as by ``multiprocessing.connection.Connection``; never waits."""
+        data = pickle.dumps(message)
+        if not self.stdin.is_closing():
+            self.stdin.write(struct.pack("!i", len(data)) + data)
 
-    async def ping(self) -> None:
-        """Looks whether it does anything at all; its ``problem`` says. One that ended is started by the next look."""
-        with suppress(BrokenProcessPool):
-            pool, _ = await self._started()
-            await self._watched(partial(pool.submit, os.getpid))
+    async def heard(self) -> Any:
+        """The next message. Raises ``EOFError`` where the process has ended."""
+        (size,) = struct.unpack("!i", await self.stdout.readexactly(4))
+        return pickle.loads(await self.stdout.readexactly(size))
 
-    def stop(self, moment: float = 0.0) -> None:
-        """Ends its request at a moment of the monotonic clock, at once where that is past."""
-        self._shared[END] = min(self._shared[END], max(moment, time.monotonic()))
+    def settle(self, outcome: WorkerOutcome | None) -> None:
+        """Gives its task's outcome to who waits for it."""
+        if self.outcome is not None and not self.outcome.done():
+            self.outcome.set_result(outcome)
+        self.outcome = None
 
-    def end(self, *, wait: bool = False) -> None:
-        """Ends its process, which another one will replace; its work is broken off.
-
-        Args:
-            wait: Whether to wait until the pool has given back its semaphores, as at the end of a server.
-        """
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            for process in [*(pool._processes or {}).values()]:  # nobody else has it before its first answer
-                process.kill()
-            # In a thread, because a start that hangs holds the lock that this waits for.
-            ending = threading.Thread(target=partial(pool.shutdown, cancel_futures=True), name="pinq-end", daemon=True)
-            ending.start()
-            if wait:
-                ending.join(STOP_SECONDS)
-
-    async def _started(self) -> tuple[ProcessPoolExecutor, Connection]:
-        if self._pool is None:
-            self._pipe, theirs = _PROCESSES.Pipe()
-            self._shared[BEAT] = time.monotonic() + START_SECONDS
-            self._pool = ProcessPoolExecutor(1, _PROCESSES, _start, (self._shared, theirs))
-            self._pid = 0
-            self._pid = await self._watched(partial(_started_in_thread, self._pool))
-            self._shared[BEAT] = time.monotonic()
-        return self._pool, self._pipe
-
-    async def _watched(self, submit: Callable[[], Future[T]], look: Look | None = None) -> T:
-        """Hands work to the process, waits for it, and looks at it and at the request meanwhile."""
-        try:
-            future = asyncio.wrap_future(submit())
-            while not (await asyncio.wait([future], timeout=LOOK_SECONDS))[0]:
-                if look is not None:
-                    await look(self.stop)
-                now = time.monotonic()
-                overdue = look is not None and now > self._shared[END] + OVERDUE_SECONDS
-                if now > self._shared[BEAT] + SICK_SECONDS or overdue:
-                    self.problem = "a worker process does not answer"
-                    future.cancel()
-                    raise BrokenProcessPool
-            result = future.result()
-        except (BrokenProcessPool, OSError, EOFError) as error:
-            self.problem = self.problem or "a worker process ended"
-            self.ends += 1
-            self._log.write("worker ended", pid=self._pid or None, problem=self.problem)
-            self.end()
-            raise BrokenProcessPool from error
-        self.problem = ""
-        return result
-
-
-def _started_in_thread(pool: ProcessPoolExecutor) -> Future[int]:
-    """Starts a pool's process, which may take seconds, or for ever where the fork server hangs; returns its number."""
-    number = Future[int]()
-
-    def start() -> None:
-        try:
-            found: int | BaseException = pool.submit(os.getpid).result()
-        except BaseException as error:
-            found = error
-        with suppress(InvalidStateError):  # the pool was ended, and nobody waits
-            number.set_exception(found) if isinstance(found, BaseException) else number.set_result(found)
-
-    threading.Thread(target=start, name="pinq-start", daemon=True).start()
-    return number
-
-
-def _count(pipe: Connection, meter: Meter) -> None:
-    """Answers a worker that asks whether work is within a grant's quota."""
-    with suppress(EOFError, OSError):  # it has ended
-        analyst, units, limit = pipe.recv()
-        try:
-            meter.take(analyst, units, limit)
-            pipe.send(None)
-        except PinqError as error:
-            pipe.send(Failure.of(error))
+    async def end(self) -> None:
+        """Ends its process, whatever that does, and waits until it has."""
+        self.settle(None)
+        with suppress(ProcessLookupError):
+            self.process.kill()
+        await self.process.wait()
 
 
 class Workers:
@@ -347,27 +249,27 @@ class Workers:
         datasets: The served datasets.
         settings: Limits.
         log: The provider's.
+
+    Attributes:
+        problem: The reason why long work cannot be answered now; empty for none.
+        ends: The number of processes that ended by themselves or were killed.
+        alive: The workers that have started.
     """
 
     def __init__(self, datasets: Datasets, settings: Settings, log: RequestLog) -> None:
         self._datasets, self._settings, self._log = datasets, settings, log
-        self.all = [Worker(log) for _ in range(settings.heavy + 1)]
-        self._idle = [*self.all]
-        self._free, self._heavy = asyncio.Semaphore(len(self.all)), asyncio.Semaphore(settings.heavy)
+        self._changed, self._heavy = asyncio.Condition(), asyncio.Semaphore(settings.heavy)
         self._largest = asyncio.Lock()
         self._of = defaultdict[tuple[str, str], asyncio.Lock](asyncio.Lock)  # of a token, of a dataset
         self._here = ThreadPoolExecutor(settings.heavy, thread_name_prefix="pinq-heavy")
-        self._closed = False
+        self._keepers, self._closed = list[asyncio.Task[None]](), False
+        self.problem, self.ends, self.alive = "", 0, list[WorkerProcess]()
 
-    @property
-    def problem(self) -> str:
-        """The reason why long work cannot be answered now; empty for none."""
-        return next((worker.problem for worker in self.all if worker.problem), "")
-
-    @property
-    def ends(self) -> int:
-        """The number of processes that ended by themselves or were killed."""
-        return sum(worker.ends for worker in self.all)
+    async def start(self) -> None:
+        """Starts all workers, and waits until they live or one has failed."""
+        self._keepers = [asyncio.create_task(self._keep()) for _ in range(self._settings.heavy + 1)]
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.ends or len(self.alive) == len(self._keepers))
 
     async def do(self, visit: Visit, work: Work, body: bytes, look: Look, *, heavy: bool) -> str:
         """Does a request's work in a worker.
@@ -386,89 +288,144 @@ class Workers:
             Unavailable: The process ended at it, perhaps after the charge, and so did another one.
             PinqError, Stopped, TooHeavy: As the work does.
         """
-        if self._closed:
-            raise Unavailable("the server stops; the same request may be sent again.")
-        async with self._place(visit, len(body), heavy=heavy) as worker:
+        async with self._turn(visit, len(body), heavy=heavy):
             limit = math.inf if heavy else self._settings.moment_work
             visit.deadline = Deadline(self._settings.work_seconds, limit, token=visit.token)
             await look(visit.deadline.stop)
-            if visit.opened[0].policy.served_by is not None:
-                return await self._done_here(visit, work, body, look)
-            outcome = await self._outcome(worker, visit, work, body, look)
-            if len(body) > self._settings.max_body / 2 and outcome.error is None:
-                worker.end()  # what it took is given back; a refused body was only parsed
-        visit.request = outcome.request
-        match outcome.error:
-            case None:
-                return outcome.payload
-            case Failure() as failure:
-                raise failure.error()
-            case PolicyError() as error:
-                self._log.write("work stays in the server", dataset=visit.dataset_name, reason=str(error))
-                return await self._done_here(visit, work, body, look)
-            case error:
-                raise error
+            if visit.opened[0].policy.served_by is None:
+                outcome = await self._outcome(visit, work, body, look)
+                visit.request = outcome.request
+                match outcome.error:
+                    case None:
+                        return outcome.payload
+                    case Failure() as failure:
+                        raise failure.error()
+                    case PolicyError() as error:
+                        self._log.write("work stays in the server", dataset=visit.dataset_name, reason=str(error))
+                    case error:
+                        raise error
+            here = asyncio.get_running_loop().run_in_executor(self._here, begun, work, visit, body)
+            return await self._watched(here, visit, look)
 
-    async def _outcome(self, worker: Worker, visit: Visit, work: Work, body: bytes, look: Look) -> WorkerOutcome:
+    async def _outcome(self, visit: Visit, work: Work, body: bytes, look: Look) -> WorkerOutcome:
+        """Hands a request to a worker; where that one ends, to another."""
+        dataset, sent = visit.opened[0], Visit(visit.dataset_name, visit.token, deadline=visit.deadline)
         for _ in range(TRIES):
-            with suppress(BrokenProcessPool):
-                if not self._closed:
-                    return await worker.do(visit, work, body, self._datasets, look)
-        raise Unavailable("the process that worked on this request has ended; the same request may be sent again.")
+            task = WorkerTask(sent, work, body, dataset.state, frozenset(self._datasets.served))
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._closed or self._idle or not self.alive)
+                if self._closed or not self.alive:
+                    break
+                # One that is stopped shows no life, and gets no request where another one is idle.
+                worker = max(self._idle, key=lambda worker: worker.life)
+                worker.meter, worker.outcome = dataset.meter, asyncio.get_running_loop().create_future()
+                worker.send(task)
+            outcome = await self._watched(worker.outcome, visit, look, worker.send)
+            if outcome is not None:
+                return outcome
+        raise Unavailable("no worker process could finish this request; the same request may be sent again.")
 
-    async def _done_here(self, visit: Visit, work: Work, body: bytes, look: Look) -> str:
-        future = asyncio.get_running_loop().run_in_executor(self._here, begun, work, visit, body)
+    async def _watched(
+        self, future: asyncio.Future[Any], visit: Visit, look: Look, tell: Callable[[float], None] = lambda end: None
+    ) -> Any:
+        """Waits for work, and looks at its request meanwhile; work that nobody waits for is stopped."""
         try:
             while not (await asyncio.wait([future], timeout=LOOK_SECONDS))[0]:
                 await look(visit.deadline.stop)
                 if self._closed:
                     visit.deadline.stop()
+                tell(visit.deadline.end)
             return future.result()
-        finally:
+        except BaseException:
             visit.deadline.stop()
+            tell(visit.deadline.end)
+            raise
 
     @asynccontextmanager
-    async def _place(self, visit: Visit, size: int, *, heavy: bool) -> AsyncIterator[Worker]:
-        """Waits for a worker, and keeps it."""
-        async with AsyncExitStack() as places:
+    async def _turn(self, visit: Visit, size: int, *, heavy: bool) -> AsyncIterator[None]:
+        """Waits for the turn of a heavy request, and keeps it."""
+        async with AsyncExitStack() as turn:
             if heavy:
-                # In this order: who waits for the turn of a token or a dataset holds no worker
+                # In this order: who waits for the turn of a token or a dataset holds up no other one
                 # meanwhile, and who waits for memory does not hold up what is smaller in its dataset.
-                await places.enter_async_context(self._of["token", visit.token])
+                await turn.enter_async_context(self._of["token", visit.token])
                 if size > self._settings.max_body / 2:
-                    await places.enter_async_context(self._largest)
-                await places.enter_async_context(self._of["dataset", visit.dataset_name])
-                await places.enter_async_context(self._heavy)
-            await places.enter_async_context(self._free)
-            worker = self._idle.pop()
-            places.callback(self._idle.append, worker)
-            yield worker
+                    await turn.enter_async_context(self._largest)
+                await turn.enter_async_context(self._of["dataset", visit.dataset_name])
+                await turn.enter_async_context(self._heavy)
+            yield
 
-    async def ping(self) -> None:
-        """Starts each idle worker that has no process, and ends each that would do nothing."""
-        # All others are looked at by their requests.
-        await asyncio.gather(*map(self._ping, [*self._idle]))
+    @property
+    def _idle(self) -> list[WorkerProcess]:
+        return [worker for worker in self.alive if worker.outcome is None]
 
-    async def _ping(self, worker: Worker) -> None:
-        async with self._free:
-            if worker in self._idle:  # no request has taken it meanwhile
-                self._idle.remove(worker)
-                try:
-                    await worker.ping()
-                finally:
-                    self._idle.append(worker)
+    async def _keep(self) -> None:
+        """Keeps a worker: starts another process where one ends or shows no life."""
+        path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+        while True:
+            worker, problem = None, "a worker process ended"
+            try:
+                started = await asyncio.create_subprocess_exec(*COMMAND, stdin=PIPE, stdout=PIPE, env=os.environ | path)
+                worker = WorkerProcess(started, started.stdin, started.stdout)
+                await self._hear(worker)
+            except TimeoutError:
+                problem = "a worker process does not answer"
+            except Exception:  # most often the end of its output
+                LOG.debug("%s", problem, exc_info=True)
+            finally:
+                self.alive = [other for other in self.alive if other is not worker]
+                if not self._closed:  # said before anybody learns of it
+                    self.ends += 1
+                    self.problem = "" if self.alive else problem
+                    self._log.write("worker ended", pid=worker.process.pid if worker else None, problem=problem)
+                if worker is not None:
+                    await worker.end()
+            await self._tell()
+            if worker is None or not worker.life:
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _hear(self, worker: WorkerProcess) -> None:
+        """Takes a worker's messages until it ends (``EOFError``) or is silent (``TimeoutError``)."""
+        async with asyncio.timeout(START_SECONDS) as silence:
+            while True:
+                message = await worker.heard()
+                silence.reschedule(asyncio.get_running_loop().time() + SICK_SECONDS)
+                if not worker.life:
+                    self.alive.append(worker)
+                    self.problem = ""
+                worker.life = time.monotonic()
+                match message:
+                    case WorkerOutcome():
+                        worker.settle(message)
+                    case _, _, _ if worker.meter is not None:
+                        worker.send(_refused(worker.meter, *message))
+                await self._tell()
+
+    async def _tell(self) -> None:
+        """Tells the waiting requests that workers have changed."""
+        async with self._changed:
+            self._changed.notify_all()
 
     async def close(self) -> None:
         """Ends what still runs, between two steps: what it was charged stays, unanswered."""
         self._closed = True
-        for worker in self.all:
-            worker.stop()
+        await self._tell()
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
-                for _ in self.all:
-                    await self._free.acquire()
+                async with self._changed:
+                    await self._changed.wait_for(lambda: len(self._idle) == len(self.alive))
                 await asyncio.to_thread(self._here.shutdown, cancel_futures=True)
+        for keeper in self._keepers:
+            keeper.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
-                for worker in self.all:
-                    await asyncio.to_thread(worker.end, wait=True)
+                await asyncio.gather(*self._keepers, return_exceptions=True)
+
+
+def _refused(meter: Meter, *work: Any) -> Failure | None:
+    """Counts a worker's coming work; returns the refusal."""
+    try:
+        meter.take(*work)
+    except PinqError as error:
+        return Failure.of(error)
+    return None

@@ -613,8 +613,8 @@ FAULTS = (
     Fault(
         "a worker is never told that its request ended",
         "pinq/server/workers.py",
-        "        self.stop(self._shared[END])\n        super().check()",
-        "        super().check()",
+        "current.stop(max(end, now))",
+        "pass",
         ("tests/integration/test_workers.py",),
     ),
     Fault(

@@ -7,8 +7,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -200,15 +198,3 @@ def test_a_source_that_cannot_be_read_ends_no_server_and_no_other_dataset(tmp_pa
         reload(damaged)
         until(lambda: http.get("/readyz").json() == {"ready": True, "current": False})
         assert (status("people"), status("others")) == (200, 200)
-
-
-def test_a_stopped_server_gives_back_its_semaphores(tmp_path: Path) -> None:
-    """Else Python's tracker says on the terminal that some leaked, which frightens whoever stops a trial."""
-    words = ["serve", str(publish(tmp_path)), "--port", "0", "--insecure-http", "--workers", "2"]
-    code = "from pinq.cli.main import main; main()"
-    with subprocess.Popen([sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        lines = [next(line for line in server.stderr if '"started"' in line) for _ in range(2)]
-        server.send_signal(signal.SIGTERM)
-        lines += server.stderr.readlines()  # until the tracker has ended, too
-    assert "leaked" not in "".join(lines)

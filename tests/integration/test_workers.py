@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import os
 import pickle
 import signal
-import threading
+import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,12 +33,12 @@ from pinq.language.queries import Answer
 from pinq.ledger.events import FREE, Terms
 from pinq.provider.grants import revoke
 from pinq.server import readiness, replies, workers
-from pinq.server.datasets import Dataset, Datasets
+from pinq.server.datasets import Dataset, Datasets, DatasetState
 from pinq.server.limits import Settings
 from pinq.server.log import RequestLog, unexpected
 from pinq.server.readiness import Readiness
 from pinq.server.replies import Visit, Work, begun
-from pinq.server.workers import DatasetState, Workers
+from pinq.server.workers import Workers
 from tests.support.processes.servers import COLUMNS, people, publish, token_of
 
 QUERY = partial(replies.query, schema=None)
@@ -60,7 +59,9 @@ class Served:
         self.tokens: dict[str, str] = {}
 
     async def _made(self) -> Workers:
-        return Workers(self.datasets, Settings(), self.log)
+        made = Workers(self.datasets, Settings(), self.log)
+        await made.start()
+        return made
 
     def run(self, work: Any) -> Any:
         return self.runner.run(work)
@@ -96,10 +97,16 @@ class Served:
     def spent(self, analyst: str) -> float:
         return float(self.dataset.ledger.accounts()[analyst].spent)
 
-    def process(self) -> int:
-        """The process that did the last work."""
-        self.there(QUERY, self.visit(), asked("one"))
-        return self.workers._idle[-1]._pid
+    def pids(self) -> set[int]:
+        """The workers that live, once all do."""
+        self.run(until(lambda: len(self.workers.alive) == Settings().heavy + 1))
+        return {worker.process.pid for worker in self.workers.alive if worker.process}
+
+    def working(self) -> int:
+        """The worker that is at work."""
+        (worker,) = (worker for worker in self.workers.alive if worker.outcome)
+        assert worker.process is not None
+        return worker.process.pid
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         lines = map(json.loads, self.file.read_text().splitlines())
@@ -197,156 +204,144 @@ def test_a_request_that_is_ended_here_ends_there(served: Served) -> None:
     assert served.spent("eve") == 0.5
 
 
-def test_where_a_worker_is_killed_another_goes_on_with_the_request(served: Served) -> None:
-    """It was charged before, and is not again; the log says what ended."""
-    pid, ends = served.process(), served.workers.ends
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
+def test_where_a_worker_ends_at_work_another_goes_on_with_the_request(
+    served: Served, monkeypatch: pytest.MonkeyPatch, sign: signal.Signals
+) -> None:
+    """It was charged before, and is not again; the log says what ended, and why."""
+    monkeypatch.setattr(workers, "SICK_SECONDS", 3.0)
+    pids, ends, name = served.pids(), served.workers.ends, f"fay{sign}"
 
-    async def ask() -> None:
-        working = asyncio.create_task(served.done(QUERY, served.visit("fay"), long("seven"), ends=True))
-        await until(lambda: served.spent("fay"))
-        os.kill(pid, signal.SIGKILL)
+    async def ask() -> int:
+        working = asyncio.create_task(served.done(QUERY, served.visit(name), long("seven"), ends=True))
+        await until(lambda: served.spent(name))
+        pid = served.working()
+        os.kill(pid, sign)
         with pytest.raises((EngineError, Stopped)):
             await working
+        return pid
 
-    served.run(ask())
-    assert Answer.from_json(served.there(QUERY, served.visit("fay"), asked("eight"))).id == "eight"
-    assert served.spent("fay") == 1.0
+    served.visit(name)
+    pid = served.run(ask())
+    assert Answer.from_json(served.there(QUERY, served.visit(name), asked("eight"))).id == "eight"
+    assert served.spent(name) == 1.0
     assert served.workers.ends == ends + 1
-    assert served.lines("worker ended")[-1]["pid"] == pid
-    assert served.workers.problem == ""
+    problem = "a worker process ended" if sign == signal.SIGKILL else "a worker process does not answer"
+    last = served.lines("worker ended")[-1]
+    assert (last["pid"], last["problem"], served.workers.problem) == (pid, problem, "")
+    assert served.pids() & pids == pids - {pid}
 
 
 def test_signals_that_stop_a_server_pass_by_its_workers(served: Served) -> None:
     """They reach a terminal's whole group: what runs is finished."""
-    pid = served.process()
-    for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        os.kill(pid, sign)
-    assert served.process() == pid
-
-
-def test_a_worker_that_hangs_is_killed_and_the_request_answered(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Though it was idle when it stopped: its sign of life is missed, which shows until another one works."""
-    monkeypatch.setattr(workers, "SICK_SECONDS", 3.0)
-    pid, seen = served.process(), list[str]()
-    os.kill(pid, signal.SIGSTOP)
-
-    async def ask() -> str:
-        answer = asyncio.create_task(served.done(QUERY, served.visit(), asked("twelve")))
-        while not answer.done():
-            seen.append(served.workers.problem)
-            await asyncio.sleep(0.002)
-        return await answer
-
-    assert Answer.from_json(served.run(ask())).id == "twelve"
-    assert "a worker process does not answer" in seen
-    assert (served.workers.problem, served.process() != pid) == ("", True)
-
-
-@pytest.mark.parametrize("what", ["worker", "fork server"])
-def test_what_dies_idle_is_replaced_by_the_next_request(served: Served, what: str) -> None:
-    """Nobody has to look first: the request is answered, and the log says what ended."""
-    pid, ends = served.process(), served.workers.ends
-    parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(pid if what == "worker" else parent, signal.SIGKILL)
-    if what == "worker":  # its executor finds out, and takes no more work
-        served.run(until(lambda: not Path(f"/proc/{pid}").exists()))
-    else:  # it is dead once it only waits to be looked at
-        served.run(until(lambda: ") Z " in Path(f"/proc/{parent}/stat").read_text()))
-        served.workers._idle[-1].end()
-    assert Answer.from_json(served.there(QUERY, served.visit(), asked(f"after-{what[0]}"))).id == f"after-{what[0]}"
-    assert served.workers.problem == ""
-    if what == "worker":
-        assert (served.workers.ends, served.lines("worker ended")[-1]["pid"]) == (ends + 1, pid)
-
-
-def test_idle_workers_are_started_and_replaced_by_a_look(served: Served) -> None:
-    """All of them, so that no request waits for it."""
-    served.run(served.workers.ping())
-    pids = [worker._pid for worker in served.workers.all]
-    assert 0 not in pids
+    pids = served.pids()
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    served.run(until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids)))
-    for _ in ("finds out", "starts"):
-        served.run(served.workers.ping())
-    assert not {worker._pid for worker in served.workers.all} & {0, *pids}
-    assert served.workers.problem == ""
+        for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            os.kill(pid, sign)
+    served.there(QUERY, served.visit(), asked("one"))
+    assert served.pids() == pids
 
 
-def test_the_start_of_a_worker_holds_nobody_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even where it never ends: the loop goes on, and the server says that it is not ready."""
-    monkeypatch.setattr(workers, "START_SECONDS", 0.5)
-    monkeypatch.setattr(workers, "SICK_SECONDS", 0.0)
-    released, worker = threading.Event(), workers.Worker(served.log)
-    # Within the lock of the executor, as where its fork server hangs.
-    monkeypatch.setattr(ProcessPoolExecutor, "_adjust_process_count", lambda _: released.wait())
-    waits = list[float]()
+@pytest.mark.skipif(not Path("/proc/self/oom_score_adj").exists(), reason="no Linux")
+def test_a_system_without_memory_ends_a_worker_before_its_server(served: Served) -> None:
+    """Its score is higher."""
+    scores = {int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in served.pids()}
+    assert scores == {int(workers.OOM_SCORE)}
+    assert int(Path("/proc/self/oom_score_adj").read_text()) < int(workers.OOM_SCORE)
 
-    async def look() -> None:
-        starting = asyncio.create_task(worker.ping())
-        while not starting.done():
-            before = time.monotonic()
-            await asyncio.sleep(0.01)
-            waits.append(time.monotonic() - before)
 
-    served.run(look())
-    released.set()
-    assert max(waits) < 0.5
-    assert worker.problem == "a worker process does not answer"
+def test_a_worker_whose_call_of_c_does_not_end_ends_itself(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of its request is told to it, and it leaves what it does where that takes too long."""
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "COMMAND", (*workers.COMMAND[:-1], f"{IMPATIENT}; {workers.COMMAND[-1]}"))
+        for pid in served.pids():
+            os.kill(pid, signal.SIGKILL)
+        served.run(until(lambda: not served.workers.alive))
+        pids, ends = served.pids(), served.workers.ends
+        with pytest.raises(Stopped):  # by the next one, which looks first
+            served.there(sleeps, served.visit("guy"), asked("nine"), ends=True)
+    assert served.workers.ends == ends + 1
+    assert len(served.pids() & pids) == len(pids) - 1
+    pids = served.pids()
+    for worker in served.workers.alive:
+        worker.send(0.0)  # the end of a request that is done by then
+    served.run(asyncio.sleep(8.0))
+    assert served.pids() == pids
+
+
+def hungry(_: Visit, __: bytes) -> str:
+    """Needs more memory than there is."""
+    return str(bytearray(2**60))
+
+
+def hungry_engine(_: Visit, __: bytes) -> str:
+    """The same, as what is charged says it."""
+    try:
+        bytearray(2**60)
+    except MemoryError:
+        raise EngineError() from None
+    return ""
+
+
+@pytest.mark.parametrize("work", [hungry, hungry_engine])
+def test_a_worker_without_memory_ends(served: Served, work: Work) -> None:
+    """Another one tries; then the request may be sent again, and the log says what ended."""
+    pids, ends = served.pids(), served.workers.ends
+    with pytest.raises(Unavailable, match="may be sent again"):
+        served.there(work, served.visit("ivo"), asked("ten"))
+    assert served.workers.ends == ends + workers.TRIES
+    assert len(served.pids() & pids) == len(pids) - workers.TRIES
+    assert {line["pid"] for line in served.lines("worker ended")[-workers.TRIES :]} <= pids
+
+
+IMPATIENT = "from pinq.server import workers; workers.OVERDUE_SECONDS = 6.0"
+
+
+def sleeps(visit: Visit, body: bytes) -> str:
+    """Charges, and then does nothing for a minute."""
+    QUERY(visit, body)
+    time.sleep(MINUTE)
+    return ""
 
 
 def test_a_refused_large_body_ends_no_worker(served: Served) -> None:
     """It costs its parsing alone."""
-    pid = served.process()
+    pids = served.pids()
     with pytest.raises(PinqError):
         served.there(QUERY, served.visit(), b" " * (Settings().max_body // 2 + 1))
-    assert served.process() == pid
+    assert served.pids() == pids
 
 
-def test_where_nobody_asks_a_look_finds_a_worker_that_hangs(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not ready, in the log and in the metrics too, until another one has shown life."""
-    monkeypatch.setattr(workers, "SICK_SECONDS", 3.0)
+def test_where_no_worker_lives_the_server_is_not_ready(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log and the metrics say so; each request is told to come again; it is over once one lives."""
     monkeypatch.setattr(readiness, "PROBE_SECONDS", 0.1)
     monkeypatch.setattr(readiness, "FRESH_SECONDS", 0.0)
-    for _ in range(2):  # a worker that another test ended is noticed, and started again
-        served.run(served.workers.ping())
-    assert served.workers.problem == ""
-    os.kill(served.process(), signal.SIGSTOP)
-    problem, before = "a worker process does not answer", len(served.lines("readiness"))
+    monkeypatch.setattr(workers, "PAUSE_SECONDS", 0.5)
+    pids, before, ends = served.pids(), len(served.lines("readiness")), served.workers.ends
 
-    async def watch() -> None:
+    async def watch(patch: pytest.MonkeyPatch) -> None:
         looking = Readiness(served.datasets, served.workers, served.log)
         watching = asyncio.create_task(looking.watch())
+        patch.setattr(workers, "COMMAND", (sys.executable, "-c", "raise SystemExit(3)"))
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
         await until(lambda: len(served.lines("readiness")) > before or watching.done())
-        assert served.lines("readiness")[-1]["problems"] == [problem]
+        assert served.lines("readiness")[-1]["problems"] == ["a worker process ended"]
         told = {metric.name: metric.samples[0].value for metric in looking.collect() if metric.samples}
-        assert told["pinq_ended_workers"] == served.workers.ends > 0
+        assert told["pinq_ended_workers"] >= ends + len(pids)
+        assert told["pinq_workers_ready"] == 0
+        with pytest.raises(Unavailable, match="may be sent again"):
+            await served.done(QUERY, served.visit(), asked("thirteen"))
+        await until(lambda: served.workers.ends > ends + 2 * len(pids))  # tried again, and again
+        patch.undo()
         await until(lambda: served.lines("readiness")[-1]["problems"] == [])
         watching.cancel()
         looking.close()
 
-    served.run(watch())
-
-
-def test_workers_that_cannot_start_are_no_secret(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each request is told to come again, the server is not ready, and the log says so each time."""
-    before = len(served.lines("worker ended"))
-    for worker in served.workers.all:
-        worker.end()
     with monkeypatch.context() as patch:
-        patch.setattr(workers, "_start", _fails)
-        with pytest.raises(Unavailable, match="may be sent again"):
-            served.there(QUERY, served.visit(), asked("thirteen"))
-        assert served.workers.problem == "a worker process ended"
-    assert len(served.lines("worker ended")) == before + workers.TRIES
+        served.run(watch(patch))
     served.there(QUERY, served.visit(), asked("thirteen"))
-    assert served.workers.problem == ""
-
-
-def _fails(*_: object) -> None:
-    os._exit(3)
+    assert not served.pids() & pids
 
 
 def test_what_a_worker_would_read_otherwise_is_done_here(tmp_path: Path) -> None:
@@ -369,7 +364,9 @@ def test_what_is_unexpected_has_one_text(served: Served) -> None:
 def test_a_reload_reaches_the_workers_and_a_new_ledger_too(tmp_path: Path) -> None:
     """A policy that changed counts there; where a dataset was removed and added again, its old ledger is let go."""
     served = Served(tmp_path)
-    pid = served.process()
+    pids = served.pids()
+    for _ in pids:
+        served.there(QUERY, served.visit(), asked("one"))
     served.policy.write_text(served.policy.read_text().replace("upper: 99", "upper: 120"))
     served.datasets.reload()
     body = asked(
@@ -386,10 +383,17 @@ def test_a_reload_reaches_the_workers_and_a_new_ledger_too(tmp_path: Path) -> No
     served.datasets.reload()
     assert Answer.from_json(served.there(QUERY, served.visit(), asked("one"))).id == "one"
     assert served.spent("ana") == 0.5
-    assert served.process() == pid
-    open_there = (os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir() if file.exists())
-    assert not [name for name in open_there if str(tmp_path) in name and name.endswith("(deleted)")]
+    assert served.pids() == pids
+    held = {pid: [name for name in open_by(pid) if str(tmp_path) in name] for pid in pids}
+    new = [pid for pid, names in held.items() if any(name.endswith(".ledger") for name in names)]
+    assert new  # the last request's worker
+    assert not [name for pid in new for name in held[pid] if name.endswith("(deleted)")]
     served.close()
+
+
+def open_by(pid: int) -> list[str]:
+    """The files that a process has open."""
+    return [os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir() if file.exists()]
 
 
 def test_one_heavy_request_of_a_token_and_of_a_dataset_at_a_time(served: Served) -> None:
@@ -403,7 +407,7 @@ def test_one_heavy_request_of_a_token_and_of_a_dataset_at_a_time(served: Served)
         ]
         await until(lambda: served.spent("hal") + served.spent("ida"))
         quick = await served.done(QUERY, served.visit(), asked("one"), heavy=False)
-        running = len(served.workers.all) - len(served.workers._idle)
+        running = len([worker for worker in served.workers.alive if worker.outcome])
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
             assert isinstance(outcome, EngineError | Stopped)
         return [quick, str(running)]
@@ -416,27 +420,23 @@ def test_one_heavy_request_of_a_token_and_of_a_dataset_at_a_time(served: Served)
 
 
 def test_workers_end_with_the_server(served: Served) -> None:
-    """Also where nothing of it could say so."""
-    pid = served.process()
+    """Whatever they do, and also where nothing of the server could say so: their input ends."""
+    pids = served.pids()
+    stopped = min(pids)
+    os.kill(stopped, signal.SIGSTOP)
     served.run(served.workers.close())
-    end = time.monotonic() + MINUTE
-    while any(child.pid == pid for child in multiprocessing.active_children()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     with pytest.raises(Unavailable):
         served.there(QUERY, served.visit(), asked("one"))
-    served.workers._closed = False
     served.workers = served.run(served._made())
 
 
 def test_a_worker_keeps_open_what_is_open_in_the_server(served: Served) -> None:
     """How a dataset is open is the same there after it was sent, so it is encoded once."""
-    sent: DatasetState = pickle.loads(pickle.dumps(DatasetState.of(served.dataset)))
-    opened = Dataset.beside(
-        sent.policy, sent.url, sent.salt, sent.source, sent.version, sent.closed, served.dataset.meter
-    )
-    assert DatasetState.of(opened) == sent
+    sent: DatasetState = pickle.loads(pickle.dumps(served.dataset.state))
+    opened = Dataset.beside(sent, served.dataset.meter)
+    assert opened.state == sent
     assert "salt" not in repr(sent)
     with pytest.raises(LedgerError, match="another ledger is in the place"):
-        Dataset.beside(sent.policy, sent.url, b"another", sent.source, sent.version, sent.closed, served.dataset.meter)
+        Dataset.beside(replace(sent, salt=b"another"), served.dataset.meter)
     opened.close()

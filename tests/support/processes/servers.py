@@ -142,6 +142,7 @@ def serving(
     port: int = 0,
     options: tuple[str, ...] = (),
     shutdown_seconds: float | None = None,
+    program: str = "",
 ) -> Iterator[Server]:
     """A server process; it is killed at the end unless it was stopped before."""
     port = port or free_port()
@@ -152,7 +153,7 @@ def serving(
     )
     log = folder / f"server-{port}.log"
     words = ["serve", *map(str, policies), "--port", str(port), *secure, *options]
-    process = PinqProcess(words, output=log, errors=log, shutdown_seconds=shutdown_seconds)
+    process = PinqProcess(words, output=log, errors=log, shutdown_seconds=shutdown_seconds, program=program)
     server = Server(process, f"{'http' if certificate is None else 'https'}://127.0.0.1:{port}", certificate, log)
     try:
         wait_until_up(server)
