@@ -200,6 +200,11 @@ class TextFiles(ABC):
 
     def looks_like(self) -> str:
         """Says how else the first file seems to be written; empty where its beginning reads as declared."""
+        if len(self.names) == 1 and re.search(r"\S {2,}\S", self.names[0]):
+            return (
+                f"The header {self.names[0]!r} seems to have fields of fixed widths, which are not read: write a sign "
+                "between them, such as ';'."
+            )
         names = f"The header names {len(self.names)} column(s), such as {self.names[0]!r}; "
         return f"{names}{other}." if (other := self._otherwise()) else ""
 
@@ -553,6 +558,8 @@ def _advice(reason: str) -> str:
             "those of Western Europe windows-1250 (Central Europe), -1251 (Cyrillic), -1253 (Greek), -1254 (Turkish) "
             "or -1257 (Baltic), or convert it: iconv -t UTF-8 -f CP850 (or what it is)"
         )
+    if "no JSON object" in reason:
+        return "; where the file is a list in brackets, write an object a line: jq -c '.[]' FILE"
     if reason == _BREAKS:
         return "; a newline ends a line: where a carriage return does, convert it: tr '\\r' '\\n'"
     if reason == _QUOTES:

@@ -25,6 +25,7 @@ LIKELY = 0.8
 # Forms of dates that are looked for. Numbers of eight digits are dates where all of them can be.
 _FORMS = (
     *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d"),
+    *("%d. %m. %Y", "%Y.%m.%d.", "%Y. %m. %d."),
     *("%d %b %Y", "%d-%b-%Y", "%d%b%Y", "%b %d, %Y", "%Y%m%d"),
 )
 _BLANKS = {"\u00a0": "nbsp", "\u202f": "nnbsp"}  # as the command line calls them

@@ -25,19 +25,21 @@ MOST_CODES = 4  # of one column
 USUAL = (-43_829, 47_846)  # days since 1970: from 1850 to 2100
 NEVER = ("1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01")  # zero, as programs write it as a date
 SHOWN = 200  # different texts that are looked at
-_AMOUNT = re.compile(r"(?P<before>[A-Z]{3}(?=\W)|[$€£¥])?\W{0,2}\d[\d.,'\u00a0\u202f ]*(?P<after>[^\d]{0,8})")
+_AMOUNT = re.compile(r"(?P<before>[A-Z]{3}(?=\W)|[$€£¥]|[<>≤≥])?\W{0,2}\d[\d.,'\u00a0\u202f ]*(?P<after>[^\d]{0,8})")
 _OTHER_DATES = "dates in another form, such as {!r}; write 2024-11-16 in the source, or derive a date by a `formula:`"
 _OTHER_DIGITS = re.compile(r"(?=.*[^\x00-\x7f])[+\-\u2212\u2013\uff0d]?\d[\d.,·\u066b\u066c\uff0e\uff0c'’\s]*")
 _GROUPS_OF_TWO = re.compile(r"[+-]?\d{1,2}(,\d\d)+,\d{3}(\.\d+)?")
 _FORMS = {
     r"\d{1,2}\W{0,2}[^\W\d]{3,12}\W{0,2}\d{4}|[^\W\d]{3,12}\W{0,2}\d{1,2}\W{0,2}\d{4}": _OTHER_DATES,
-    r"\d{4}[年년]\W?\d{1,2}[月월]\W?\d{1,2}[日일]|(0[1-9]|[12]\d|3[01])(0[1-9]|1[0-2])(19|20)\d\d": _OTHER_DATES,
+    r"(\d{4}|[^\W\d]{1,2}\d{1,2})[年년]\W?\d{1,2}[月월]\W?\d{1,2}[日일]": _OTHER_DATES,
+    r"(0[1-9]|[12]\d|3[01])(0[1-9]|1[0-2])(19|20)\d\d": _OTHER_DATES,
     r"(19|20)\d\d(\W|\W?[WQTK]\W?)\d{1,2}|[WQTK]\W?\d{1,2}\W?(19|20)\d\d": "weeks, months or quarters, such as {!r}; "
     "derive a date or a number by a `formula:`",
     r"\d{1,2}([./-])\d{1,2}\1\d{2}( .*)?": "dates with years of two digits, which have no century; "
     "write four digits, or in a text file name the earliest year: --dates %d.%m.%y --century 1930",
     r".*\d:\d\d(:\d\d)? ?[AaPp]\.?[Mm]\.?": "times of the 12-hour clock; in a text file declare them, "
     'such as --dates "%m/%d/%Y %I:%M %p", else derive a date by a `formula:`',
+    r"\d{1,3}/\d{1,3}": "two numbers in one text, such as {!r}; write them in two columns",
     r"(\d+ days?,? )?\d+:\d\d(:\d\d(\.\d+)?)?": "times of day or durations; derive a number of hours by a `formula:`",
 }
 _WORDS = (

@@ -36,10 +36,10 @@ _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson")
 _STATISTICAL = (".sav", ".zsav", ".sas7bdat", ".xpt", ".dta")
 _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
-_BETWEEN = "(?:[-./ ]|, ?)?"
+_BETWEEN = "(?:[-/ ]|[.,] ?)?"
 _DAY_MONTH = rf"%d{_BETWEEN}%[mb]|%[mb]{_BETWEEN}%d"
 _FORM = re.compile(
-    rf"(({_DAY_MONTH}){_BETWEEN}%[Yy]|%[Yy]{_BETWEEN}%[mb]{_BETWEEN}%d)( %I:%M(:%S)? ?%p)?", flags=re.ASCII
+    rf"(({_DAY_MONTH}){_BETWEEN}%[Yy]|%[Yy]{_BETWEEN}%[mb]{_BETWEEN}%d[.]?)( %I:%M(:%S)? ?%p)?", flags=re.ASCII
 )
 
 

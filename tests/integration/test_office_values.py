@@ -22,6 +22,7 @@ from pinq.engine.encoding import encode
 from pinq.engine.looks import looks_like, missing_codes, missing_words
 from pinq.engine.sources import database, small_database
 from pinq.policy.policy import Policy
+from pinq.provider.proposal import WholeDoubt, look
 from pinq.public.columns import number_of_text
 
 ROWS = 300
@@ -234,3 +235,42 @@ def test_codes_and_words_for_missing_are_named(tmp_path: Path) -> None:
     assert "write `missing: [-, NA]`" in text
     assert missing_codes([*range(91), 99]) == missing_codes(range(-5, 30)) == missing_codes(range(10)) == []
     assert missing_words(["NL", "no", "n/a"]) == ["n/a"]
+
+
+@pytest.mark.parametrize("form", ["%d. %m. %Y", "%Y.%m.%d.", "%Y. %m. %d."])
+def test_dates_with_points_and_blanks_are_read(form: str, tmp_path: Path) -> None:
+    """As Czech, Hungarian and Korean offices write them."""
+    days = [f"2024-{1 + i % 12:02}-{1 + i % 28:02}" for i in range(300)]
+    texts = [form.replace("%Y", d[:4]).replace("%m", str(int(d[5:7]))).replace("%d", str(int(d[8:]))) for d in days]
+    (tmp_path / "t.csv").write_text(
+        "n;day\n" + "".join(f"{i % 9};{t}\n" for i, t in enumerate(texts)), encoding="utf-8"
+    )
+    with pytest.raises(WholeDoubt) as doubt:
+        look(tmp_path / "t.csv")
+    assert doubt.value.look is not None
+    assert doubt.value.look.first["day"] == days[:10]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (lambda i: f"令和6年{1 + i % 12}月{1 + i % 28}日", "dates in another form"),
+        (lambda i: ["<0.3", "> 250", i, i][i % 4], "numbers with a sign or unit, such as '(<|> )"),
+        (lambda i: f"{100 + i % 60}/{60 + i % 37}", "two numbers in one text"),
+    ],
+)
+def test_a_column_is_left_out_for_what_its_values_are(
+    values: Callable[[int], object], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text("n,x\n" + "".join(f"{i % 9},{values(i)}\n" for i in range(300)), encoding="utf-8")
+    assert re.search(said, look(tmp_path / "t.csv").text)
+
+
+def test_lines_that_are_no_fields_are_named(tmp_path: Path) -> None:
+    """Fields of fixed widths, and a list of JSON over many lines."""
+    fixed = "NAME   AGE SEX\n" + "".join(f"{['Bern', 'Basel'][i % 2]:7}{20 + i % 50:3} M\n" for i in range(300))
+    array = "[\n" + ",\n".join(f'{{"a": {i}}}' for i in range(300)) + "\n]\n"
+    for name, text, said in (("t.csv", fixed, "fields of fixed widths"), ("t.jsonl", array, "jq -c")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        with pytest.raises(WholeDoubt, match=said):
+            look(tmp_path / name)
