@@ -38,7 +38,7 @@ NULL
 survival <- function(x, time, event, by = NULL, observed, intervals = 8, epsilon, reuse = FALSE, level = 0.95) {
   column <- if (inherits(time, "pinq_spec")) time$column else name_of(time)
   declared <- column_of(session_of(x), column)
-  if (!is.null(declared$values)) refuse("`time` must be a number, or cuts of one.")
+  if (!is.null(declared$values) || is_dated(declared)) refuse("`time` must be a number, or cuts of one.")
   if (!inherits(time, "pinq_spec")) time <- even_cuts(declared, column, intervals)
   if (time$kind != "cuts") refuse("`time` must be a number, or cuts of one.")
   grid <- grid_of(declared)
