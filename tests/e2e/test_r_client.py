@@ -154,7 +154,7 @@ def test_a_value_is_the_same_in_r(setting: Setting, tmp_path: Path) -> None:
                 )
                 place = place or (0 if a_place else found(partial(parts.__getitem__, value)) or 0)
                 counted = found(partial(axis.position, value, "observed"))
-                group = found(partial(handle.partition, pinq.Groups(name, [[value]])))
+                group = found(partial(handle.partition, pinq.Groups(name, ((value,),))))
                 expected.append((name, text, place, 0 if counted is None else counted + 1, int(group is not None)))
                 asked = f'{{noisy_count(partition(h, groups("{name}", list({text}))), epsilon = 0.001); 1}}'
                 position = f'pinq:::position(h, values("{name}"), {text}, "observed")'

@@ -295,7 +295,7 @@ def test_options_that_say_nothing_are_refused(tmp_path: Path, monkeypatch: pytes
         failed(run("init", file, *words), f"{file} is no file of which {words[0]}")
     failed(run("init", "d.csv", "--delimiter", ";"), "it looks like fields separated by ',': try --delimiter ','")
     failed(run("init", "d.csv", "--fewest", "0"), "--fewest is 0; it must be a whole number from 1")
-    for said, words in (
+    refused: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("p.pdf must end in .yaml or .yml", ("init", "d.csv", "-o", "p.pdf")),
         ("p.pdf must end in .txt or .json or .csv or .html", ("audit", "p.yaml", "-o", "p.pdf")),
         ("p.html must end in .json", ("audit", "p.yaml", "--json", "-o", "p.html")),
@@ -304,7 +304,8 @@ def test_options_that_say_nothing_are_refused(tmp_path: Path, monkeypatch: pytes
         ("--name hospital.example", ("head-key", "k.key")),
         ("it is 'x'; it must be a whole number", ("init", "d.csv", "--skip", "x")),
         ("begins with https://", ("query", "host:8443/stays", "count", "--epsilon", "1")),
-    ):
+    )
+    for said, words in refused:
         failed(run(*words), said, status=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.csv", "d.jsonl"]
 

@@ -31,6 +31,15 @@ field <- function(x, name) {
 `[.pinq_part` <- function(x, ...) lesson(x, "keep some rows", "part(partition(h, values(\"{category}\")), \"VALUE\")")
 
 #' @export
+subset.pinq_part <- `[.pinq_part`
+
+#' @export
+`$<-.pinq_part` <- function(x, name, value) refuse("a handle is not changed: `", name, "` cannot be set on it.")
+
+#' @export
+`[[<-.pinq_part` <- function(x, i, value) refuse("a handle is not changed: `", i, "` cannot be set on it.")
+
+#' @export
 dim.pinq_part <- function(x) lesson(x, "count rows", "noisy_count(h, epsilon = 0.1)")
 
 #' @importFrom utils head

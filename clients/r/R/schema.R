@@ -66,6 +66,8 @@ axis_labels <- function(session, spec) {
     return(seq_len(as.numeric(spec$count)) - 1)
   }
   column <- column_of(session, spec$column)
+  if (spec$kind == "cuts" && !is.null(column$values)) refuse("`", spec$column, "` is categorical; cuts are of a number.")
+  if (spec$kind == "calendar" && !is_dated(column)) refuse("`", spec$column, "` has no dates.")
   labels <- switch(spec$kind,
     cuts = cut_labels(column, unlist(spec$points)),
     groups = return(vapply(spec$groups, group_text, "")),

@@ -108,7 +108,7 @@ try_once <- function(session, built, left, opening) {
   built <- httr2::req_options(httr2::req_timeout(built, left), connecttimeout = if (opening) min(left, OPENING) else left)
   response <- tryCatch(httr2::req_perform(built), error = identity)
   if (inherits(response, "error")) {
-    return(unreachable(session, response))
+    return(unreachable(session, response, opening))
   }
   status <- httr2::resp_status(response)
   text <- tryCatch(httr2::resp_body_string(response, "UTF-8"), error = function(e) "") # a body may be empty
@@ -126,7 +126,7 @@ try_once <- function(session, built, left, opening) {
   list(error = known, again = status %in% c(429, 502, 503, 504), silent = FALSE)
 }
 
-unreachable <- function(session, problem) {
+unreachable <- function(session, problem, opening) {
   why <- conditionMessage(problem)
   if (!is.null(problem$parent)) why <- paste(why, conditionMessage(problem$parent))
   if (grepl("certificate|SSL", why, ignore.case = TRUE)) {
@@ -137,8 +137,13 @@ unreachable <- function(session, problem) {
     return(list(error = condition("unavailable", text), again = FALSE, silent = TRUE))
   }
   text <- paste0(
-    "No answer from ", session$root, " (", why, "). If the question was charged meanwhile, its answer is kept: asking ",
-    "the same again with `reuse = TRUE` returns it at no further cost."
+    "No answer from ", session$root, " (", why, ").",
+    if (!opening) {
+      paste0(
+        " If the question was charged meanwhile, its answer is kept: asking the same again with `reuse = TRUE` returns it ",
+        "at no further cost."
+      )
+    }
   )
   list(error = condition("unavailable", text), again = TRUE, silent = TRUE)
 }

@@ -46,7 +46,7 @@ survival <- function(x, time, event, by = NULL, observed, intervals = 8, epsilon
   edges <- c(0, pmin(pmax(1, ceiling((points - grid$lower) / grid$width - 1e-9)), grid$cells - 1), grid$cells)
   axes <- c(list(time, axis_of(event)), if (!is.null(by)) list(axis_of(by)))
   seen <- position(x, axes[[2]], observed, "observed")
-  asked <- studied(x, axes, epsilon, reuse)
+  asked <- studied(x, axes, epsilon, reuse, level)
   groups <- if (is.null(by)) "all rows" else asked$labels[[3]]
   shape <- c(dim(asked$counts)[1:2], length(groups))
   counts <- array(asked$counts, shape)
@@ -92,7 +92,7 @@ survival <- function(x, time, event, by = NULL, observed, intervals = 8, epsilon
 independence <- function(x, a, b, epsilon, reuse = FALSE, level = 0.95) {
   axes <- list(axis_of(a), axis_of(b))
   if (min(lengths(lapply(axes, known_labels, x = x))) < 2) refuse("a column with a single part is independent of all others.")
-  asked <- studied(x, axes, epsilon, reuse)
+  asked <- studied(x, axes, epsilon, reuse, level)
   counts <- asked$counts
   n <- max(sum(counts), 1)
   expected <- function(table) outer(rowSums(table), colSums(table)) / max(sum(table), 1)
@@ -126,7 +126,7 @@ odds_ratio <- function(x, event, exposure, observed, exposed, epsilon, reuse = F
   if (any(lengths(lapply(axes, known_labels, x = x)) != 2)) refuse("an odds ratio needs two columns of two values.")
   rows <- order(seq_len(2) != position(x, axes[[1]], observed, "observed"))
   columns <- order(seq_len(2) != position(x, axes[[2]], exposed, "exposed"))
-  asked <- studied(x, axes, epsilon, reuse)
+  asked <- studied(x, axes, epsilon, reuse, level)
   made <- estimated(asked$counts[rows, columns], asked$noise, function(counts) {
     log(counts[1, 1] * counts[2, 2] / (counts[1, 2] * counts[2, 1]))
   })
@@ -142,7 +142,8 @@ odds_ratio <- function(x, event, exposure, observed, exposed, epsilon, reuse = F
 spec_column <- function(x) if (inherits(x, "pinq_spec")) x$column else name_of(x)
 
 # One noisy table of counts: as it was answered, and moved to the nearest without negative numbers.
-studied <- function(x, axes, epsilon, reuse) {
+studied <- function(x, axes, epsilon, reuse, level) {
+  require_level(level)
   named <- vapply(axes, function(one) one$column, "")
   if (anyDuplicated(named)) refuse("a column is named twice.")
   answer <- noisy_count(do.call(partition, c(list(x), axes)), epsilon, reuse)

@@ -62,6 +62,7 @@ margin <- function(cells, keys, kept, level) {
 #' @export
 histogram <- function(x, column, bins = 10, by = NULL, epsilon, reuse = FALSE, level = 0.95) {
   declared <- column_of(session_of(x), column)
+  if (!is.null(declared$values) && !missing(bins)) refuse("`", column, "` is categorical; it takes no `bins`.")
   spec <- if (is.null(declared$values)) even_cuts(declared, column, bins) else values(column)
   asked <- do.call(partition, c(list(x), if (!is.null(by)) list(axis_of(by)), list(spec)))
   noisy_count(asked, epsilon, reuse, level)
@@ -71,6 +72,7 @@ histogram <- function(x, column, bins = 10, by = NULL, epsilon, reuse = FALSE, l
 #' @export
 quantiles <- function(x, column, shares = c(0.25, 0.5, 0.75), epsilon, reuse = FALSE, level = 0.95) {
   declared <- column_of(session_of(x), column)
+  require_level(level)
   if (!is.null(declared$values)) refuse("`", column, "` is categorical; it has no quantiles.")
   if (!is.numeric(shares) || !all(shares > 0 & shares < 1)) refuse("`shares` must be between 0 and 1.")
   grid <- grid_of(declared)

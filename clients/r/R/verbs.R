@@ -108,17 +108,26 @@ question <- function(x, verb, epsilon, column = NULL, candidates = NULL, score =
     if (!inherits(score, "pinq_score")) refuse("`score` must be made by info_gain(), gini(), balance(), ...")
     asked$score <- plain(score)
     if (inherits(candidates, c("pinq_spec", "pinq_family"))) candidates <- list(candidates)
+    if (!all(vapply(candidates, inherits, TRUE, c("pinq_spec", "pinq_family")))) {
+      refuse("candidates are made by values(), cuts(), any_cut(), any_grouping() and the like.")
+    }
     if (length(candidates)) asked$candidates <- list(lapply(unname(candidates), plain))
     if (isTRUE(each)) asked$each <- TRUE
   }
-  if (isTRUE(reuse)) asked$reuse <- TRUE
+  if (!isTRUE(reuse) && !isFALSE(reuse)) refuse("`reuse` must be TRUE or FALSE.")
+  if (reuse) asked$reuse <- TRUE
   asked
 }
 
-numbers <- function(x, asked, level, bounds = c(-Inf, Inf)) {
+# Asked before the charge.
+require_level <- function(level) {
   if (!is.numeric(level) || length(level) != 1 || !isTRUE(level > 0 && level < 1)) {
     refuse("`level` must be between 0 and 1, both excluded.")
   }
+}
+
+numbers <- function(x, asked, level, bounds = c(-Inf, Inf)) {
+  require_level(level)
   session <- session_of(x)
   answer <- send(session, "POST", "/query", to_json(asked))
   half <- half_width(answer, level)

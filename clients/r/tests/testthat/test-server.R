@@ -183,3 +183,18 @@ test_that("a closed handle says what to do", {
   disconnect(other)
   expect_error(noisy_count(other, epsilon = 1), "connect()", class = "QueryError")
 })
+
+test_that("what would be ignored is refused, and nothing is spent", {
+  before <- budget(people)$spent
+  expect_error(odds_ratio(people, "income", "sex", observed = ">50K", exposed = "Male", epsilon = 1, level = 95), "between 0 and 1")
+  expect_error(quantiles(people, "age", 0.5, epsilon = 1, level = 95), "between 0 and 1")
+  expect_error(noisy_count(people, epsilon = 1, reuse = "yes"), "TRUE or FALSE")
+  expect_error(histogram(people, "sex", bins = 3, epsilon = 1), "takes no `bins`")
+  expect_error(partition(people, cuts("sex", 3)), "cuts are of a number")
+  expect_error(partition(people, calendar("age", "year")), "has no dates")
+  expect_error(exp_mech(people, list("sex"), gini("job"), epsilon = 1), "are made by values")
+  expect_error(subset(people, age > 3), "gives no rows")
+  expect_error(people$epsilon <- 3, "is not changed")
+  expect_error(people[["epsilon"]] <- 3, "is not changed")
+  expect_equal(budget(people)$spent, before)
+})
