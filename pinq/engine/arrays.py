@@ -25,22 +25,22 @@ from pinq.public.schema import ENTRY_BYTES, Kept, Schema
 
 KEPT_BYTES = 2**28  # of earlier queries' tables, and of rows' cells
 KEPT_TABLE_BYTES = 2**26  # of one table or list of cells
-CELL_BYTES = 24  # of an occupied cell: its place, its rows and those below it
+CELL_BYTES = 24  # of an occupied cell: three numbers, its place, its rows and all rows below it
 KEPT_LOCATIONS = 4
-LOCATED_BYTES, LOCATED_ROW_BYTES = 2**26, 8  # of all locations; of a row, which is at a node and has a number
+LOCATED_BYTES, LOCATED_ROW_BYTES = 2**26, 8  # of all locations; of one row: the number of the row and of its node
 TALLIES_BYTES = 2**26  # of all threads' tables of sums
-THREADS = min(8, os.cpu_count() or 1)  # that do long work side by side: one for each core, eight at most
+THREADS = min(8, os.cpu_count() or 1)  # for long work: one for each core, at most eight
 
 U = TypeVar("U")
 
 
 @dataclass(frozen=True, eq=False)
 class _Location:
-    """The parts of the rows that a request has found; a request for parts below starts from them.
+    """The part of each row, as an earlier request found it; requests for parts below start from it.
 
     Attributes:
-        part_numbers: The parts, by key and number.
-        rows: For each block, its rows that are in one of them.
+        part_numbers: The number of each part, by its key.
+        rows: For each block, the rows that are in one of the parts.
     """
 
     part_numbers: Mapping[bytes, int]
@@ -48,13 +48,12 @@ class _Location:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes that it takes."""
+        """Size in bytes."""
         return sum(rows.node.nbytes + (0 if rows.picked is None else rows.picked.nbytes) for rows in self.rows)
 
     def above(self, part: Part) -> float:
-        """Counts the splits between a part of the location and this one; infinite for none."""
-        # A location of the parts by sex, and young women who are nurses: two splits, by age and by
-        # job, lie between.
+        """Counts the splits between a part of the location and this one; infinite if no part lies above it."""
+        # From the parts by sex down to young women who are nurses there are two splits: age and job.
         splits, above = 0, part
         while above.key not in self.part_numbers:
             if above.parent is None:
@@ -112,7 +111,7 @@ class ArrayEngine:
         return contents_by(require_open(self._codes, self._process), axis, self._salt)
 
     def problem(self) -> str:
-        """Says what would keep it from counting now; see ``Engine.problem``."""
+        """The reason why it cannot count now; see ``Engine.problem``."""
         return "its engine is closed" if self._codes is None else self._codes.problem()
 
     def close(self) -> None:
@@ -122,15 +121,15 @@ class ArrayEngine:
         self.forget()
 
     def forget(self) -> None:
-        """Forgets what it keeps of earlier queries; shards stay."""
+        """Forgets tables and locations of earlier queries; shards stay."""
         self._kept.clear()
         self._located.clear()
 
     def _column_of(self, parts: PartSet, tables: Sequence[TableRequest]) -> str | None:
-        """The column whose codes parts and tables cut into intervals, if they name no other and its table is kept."""
-        axes = [axis for named in chain[Partition | TableRequest](parts.partitions, tables) for axis in named.axes]
+        """The column whose codes parts and tables cut into intervals; None for several, or for a large table."""
+        axes = [axis for crossed in chain[Partition | TableRequest](parts.partitions, tables) for axis in crossed.axes]
         name, *others = {axis.column if axis.lookup is None else None for axis in axes} or {None}
-        # A dense table is made by its size: so many numbers are there at once. Sparse ones are asked for of codes.
+        # A dense table must fit into memory. A sparse one must be over the codes themselves.
         plain = all(
             len(table.axes) < 2 and parts.size * math.prod(axis.size for axis in table.axes) * CELL_BYTES <= KEPT_BYTES
             if table.form == "dense"
@@ -141,10 +140,10 @@ class ArrayEngine:
         return name if is_kept and plain and not others else None
 
     def _occupied(self, name: str, check: Callable[[], None]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The occupied codes of a column, the rows of each, and those below each and below the end."""
+        """The occupied codes of a column, the rows of each, and the rows below each and below the end."""
         table = TableRequest((Axis(name, self.schema.columns[name].codes, ()),), "sparse")
         (counts,) = cast("list[Sparse]", self._from_rows(PartSet([Block(Part())]), [table], None, check))
-        counts.values.flags.writeable = False  # of one part a table has a view of them
+        counts.values.flags.writeable = False  # the table of a single part is a view of it
         # Codes 3, 5 and 9 have 2, 4 and 1 rows: below 5 are 2 rows and below 9 are 6, so 5 to 8 have 4.
         return counts.places, counts.values, np.append(0, counts.values.cumsum())
 
@@ -153,7 +152,9 @@ class ArrayEngine:
     ) -> Iterator[Table]:
         """Counts intervals of a column's codes: the rows below their ends, in the kept table of the column."""
         size, column = self.schema.columns[name].codes, partial(self._occupied, name, check)
-        places, values, below = self._kept.recalled(("occupied", name), column, lambda own: CELL_BYTES * len(own[0]))
+        places, values, below = self._kept.recalled(
+            ("occupied", name), column, lambda arrays: CELL_BYTES * len(arrays[0])
+        )
         blocks = []
         for block in parts.blocks:
             check()
@@ -161,7 +162,7 @@ class ArrayEngine:
         starts, ends = np.concatenate([[edges[:-1], edges[1:]] for edges in blocks], axis=1)
         for table in tables:
             if table.form == "sparse":
-                # Parts at places 2 to 4 and 0 to 1 have 3 and 2 of them: 2 3 4 0 1.
+                # Two parts have the cells 2 to 4 and 0 to 1, so 3 and 2 cells: 2 3 4 0 1.
                 begins, behind = places.searchsorted(np.stack([starts, ends]))
                 cells = behind - begins
                 picked: slice | np.ndarray = slice(begins[0], behind[0])
@@ -196,27 +197,26 @@ class ArrayEngine:
     def _recall(
         self, part: Part, requests: Sequence[TableRequest], measure: Measure | None, check: Callable[[], None]
     ) -> list[Table]:
-        """Returns tables of a part, dense ones and lists, from memory where they are there.
+        """Returns dense and listed tables of a part, from memory if they are kept there.
 
-        The encoded table never changes, and miners come back to the same tables: draw after draw, attribute
-        after attribute, and for each direction. Only whether counting is quick differs, which follows
-        from requests.
+        The encoded table never changes, and miners request the same tables again, for each draw,
+        attribute and direction. Only the time of an answer changes, and it follows from requests.
         """
-        # A table of sex by age is that of age by sex, turned: it is kept in one order of its axes.
+        # A table is kept in one order of its axes: age by sex and sex by age are one table, transposed.
         ordered = [replace(table, axes=tuple(sorted(table.axes, key=lambda axis: axis.identity))) for table in requests]
-        # Equal moments are one measure; a loss is its own, whose vectors a schema keeps.
+        # Equal moments are one measure. Each loss is a measure by itself; the schema keeps its vectors.
         keys = [(measure, part.key, table.form, *(axis.identity for axis in table.axes)) for table in ordered]
-        found: dict[Hashable, np.ndarray | Listed] = {key: self._kept.get(key) for key in keys}
-        new = {key: table for key, table in zip(keys, ordered, strict=True) if found[key] is None}
+        answers: dict[Hashable, np.ndarray | Listed] = {key: self._kept.get(key) for key in keys}
+        new = {key: table for key, table in zip(keys, ordered, strict=True) if answers[key] is None}
         if new:
             counted = self._from_rows(PartSet([Block(part)]), list(new.values()), measure, check)
             for key, table in zip(new, cast("list[np.ndarray | Listed]", counted), strict=True):
-                found[key] = table
+                answers[key] = table
                 if table.nbytes <= KEPT_TABLE_BYTES:
                     self._kept.put(key, table, table.nbytes + (0 if measure is None else measure.nbytes))
         return [
-            _turned(found[key], [own.axes.index(axis) for axis in table.axes])
-            for key, own, table in zip(keys, ordered, requests, strict=True)
+            _transposed(answers[key], [stored.axes.index(axis) for axis in table.axes])
+            for key, stored, table in zip(keys, ordered, requests, strict=True)
         ]
 
     def _from_rows(
@@ -226,10 +226,10 @@ class ArrayEngine:
         measure: Measure | None,
         check: Callable[[], None],
     ) -> list[Table]:
-        """The tables, from the location that is nearest to the parts.
+        """Counts the tables, starting from the location that is nearest to the parts.
 
-        Each thread takes the rows of its own blocks to their parts and counts them, in tables of its own,
-        as large as those that are asked for. Whole numbers add up to the same whichever thread has which block.
+        Each thread locates and counts the rows of some blocks, in full tables of its own. Sums of
+        whole numbers do not depend on which thread counts which block.
         """
         request, begin = self._begin(parts, tables, measure)
         if self._codes is not None:
@@ -237,7 +237,7 @@ class ArrayEngine:
         encoded = self._blocks
         blocks = self._with_shards(request.shards(), check)
         if measure is not None:
-            # In a joint table of several axes a row has the same cell in many requests of sums.
+            # Many requests of sums look up the cell of each row in the same joint table.
             blocks = self._with_cells(
                 [axes for axes, _ in request.joint if request.parts == 1 and len(axes) > 1], blocks, check
             )
@@ -270,10 +270,9 @@ class ArrayEngine:
         """Compiles a request from the nearest location above all parts; None is the whole table."""
         first = parts.blocks[0].part
         splits = {location: location.above(first) for location in self._located.values()}
-        # The first part tells which location may be near; KeyError, that another part is not below
-        # it.
+        # Candidates are the locations above the first part. KeyError: another part is not below the location.
         for location in sorted(splits, key=lambda location: splits[location]):
-            # The whole table is as many splits above a part as its depth says: nearer is of use.
+            # A useful location is nearer than the whole table, which is `depth` splits above the part.
             if splits[location] < first.depth:
                 try:
                     request = count_request(
@@ -286,7 +285,7 @@ class ArrayEngine:
         return count_request(parts, tables, measure, schema=self.schema, part_numbers=WHOLE), None
 
     def _keep_location(self, location: _Location) -> None:
-        """Keeps a location. Each counts as a share of the room, so they are few."""
+        """Keeps a location. Each takes a fixed share of the room, so at most ``KEPT_LOCATIONS`` are kept."""
         self._located.put(location, location, max(location.nbytes, self._located.room // KEPT_LOCATIONS - ENTRY_BYTES))
 
     def _with_shards(self, sources: set[ShardSource], check: Callable[[], None]) -> Sequence[RowBlock]:
@@ -294,13 +293,13 @@ class ArrayEngine:
         if not sources:
             return self._blocks
         shards = self._shards.columns(sources, check)
-        # Shards are made for the whole table and handed out by blocks: 600,000 rows as 262,144,
+        # Shards are drawn for the whole table, then cut into blocks: 600,000 rows into 262,144,
         # 262,144 and 75,712.
         blocks, end = [], 0
         for block in self._blocks:
             rows = slice(end, end + block.rows)
             blocks.append(
-                replace(block, columns={**block.columns, **{source: own[rows] for source, own in shards.items()}})
+                replace(block, columns={**block.columns, **{source: codes[rows] for source, codes in shards.items()}})
             )
             end += block.rows
         return blocks
@@ -308,32 +307,31 @@ class ArrayEngine:
     def _with_cells(
         self, joint_axes: Sequence[tuple[Axis, ...]], blocks: Sequence[RowBlock], check: Callable[[], None]
     ) -> Sequence[RowBlock]:
-        """Returns the blocks with rows' cells in some joint tables, kept for the next step.
+        """Adds to the blocks each row's cell in some joint tables, and keeps the cells for the next request.
 
-        A look into a long table for each row, or several into short ones, takes longer than all
-        else that is done with it.
+        Looking up the cells takes longer than all other work on the rows.
         """
         if sum(_kind_of(axes).itemsize for axes in joint_axes) * self.rows() > self._kept.room:
             return blocks
-        kept: dict[Hashable, Sequence[np.ndarray]] = {}
+        cells: dict[Hashable, Sequence[np.ndarray]] = {}
         for axes in joint_axes:
             check()
-            made = partial(side_by_side, partial(_cells_of, axes), blocks)
+            look_up = partial(side_by_side, partial(_cells_of, axes), blocks)
             key = ("cells", *(axis.identity for axis in axes))
-            kept[axes] = self._kept.recalled(key, made, lambda cells: sum(own.nbytes for own in cells))
+            cells[axes] = self._kept.recalled(key, look_up, lambda arrays: sum(array.nbytes for array in arrays))
         return [
-            replace(block, columns={**block.columns, **{axes: own[number] for axes, own in kept.items()}})
+            replace(block, columns={**block.columns, **{axes: arrays[number] for axes, arrays in cells.items()}})
             for number, block in enumerate(blocks)
         ]
 
 
-def _turned(table: np.ndarray | Listed, order: Sequence[int]) -> Table:
-    """A kept table with its axes in another order, not to be written to."""
+def _transposed(table: np.ndarray | Listed, order: Sequence[int]) -> Table:
+    """A read-only view of a kept table, its axes in another order."""
     if isinstance(table, Listed):
         return replace(table, codes=table.codes[list(order)])
-    turned = table.transpose(0, *(1 + number for number in order), *range(1 + len(order), table.ndim))
-    turned.flags.writeable = False
-    return turned
+    view = table.transpose(0, *(1 + number for number in order), *range(1 + len(order), table.ndim))
+    view.flags.writeable = False
+    return view
 
 
 def _cells_of(axes: tuple[Axis, ...], block: RowBlock) -> np.ndarray:
@@ -350,7 +348,7 @@ def _kind_of(axes: tuple[Axis, ...]) -> np.dtype[np.unsignedinteger]:
 def side_by_side(work: Callable[[T], U], items: Sequence[T]) -> list[U]:
     """Does the same work for several items in threads; returns the results in order.
 
-    Work must not wait for other work that is done so: all threads could be waiting.
+    The work must not call this function and wait: all threads could be waiting.
     """
     if len(items) < 2 or THREADS < 2:
         return [work(item) for item in items]
@@ -359,5 +357,5 @@ def side_by_side(work: Callable[[T], U], items: Sequence[T]) -> list[U]:
 
 @lru_cache(maxsize=1)
 def _pool(process: int) -> ThreadPoolExecutor:
-    """The threads of a process; one that was forked has none of its parent's."""
+    """The threads of a process; a forked process has none of its parent's threads."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="pinq-count")

@@ -29,11 +29,11 @@ from pinq.public.schema import Schema
 # Rows of a block: a few columns of one fit into a core's cache.
 BLOCK_ROWS = 2**18
 ShardSource = tuple[str, int, int]
-"""What ``Axis.source`` is for shards: the word, the key and the number of shards."""
+"""The ``Axis.source`` of shards: the word "shards", the key and the number of shards."""
 
 
 def _numbers(codes: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Codes as in memory. Arrow's own conversion imports pandas, and serves data in several pieces only."""
+    """Codes without a copy. Arrow's conversion imports pandas, and is used for data in several pieces only."""
     return np.from_dlpack(codes) if isinstance(codes, pa.Array) else codes.to_numpy()
 
 
@@ -44,7 +44,7 @@ class RowBlock:
     Attributes:
         columns: The codes of each column, unsigned, shape (rows,). Shards are columns too, by their
             axis' ``source``.
-        rows: Their number.
+        rows: The number of rows.
     """
 
     columns: Mapping[Hashable, np.ndarray]
@@ -52,14 +52,14 @@ class RowBlock:
 
     @classmethod
     def from_arrow(cls, encoded: pa.Table | pa.RecordBatch, schema: Schema) -> RowBlock:
-        """Reads what ``encode`` made: columns ``c0``, ``c1``, ... are the schema's, in order."""
+        """Reads a result of ``encode``: columns ``c0``, ``c1``, ... are the schema's, in order."""
         columns: dict[Hashable, np.ndarray] = {
             name: _numbers(encoded[f"c{number}"]) for number, name in enumerate(schema.columns)
         }
         return cls(columns, encoded.num_rows)
 
     def rows_in(self, part: slice) -> RowBlock:
-        """Some rows of it, as views."""
+        """A slice of the rows, as views."""
         columns = {source: codes[part] for source, codes in self.columns.items()}
         return RowBlock(columns, len(range(*part.indices(self.rows))))
 
@@ -68,11 +68,11 @@ class Codes:
     """An encoded table in memory.
 
     Args:
-        blocks: Its rows.
-        schema: Its columns.
+        blocks: The rows.
+        schema: The columns.
 
     Attributes:
-        rows: Their number.
+        rows: The number of rows.
         nbytes: Bytes of all codes.
     """
 
@@ -82,14 +82,14 @@ class Codes:
         self.nbytes = self.rows * sum(kind.itemsize for kind in kinds_of(schema).values())
 
     def problem(self) -> str:
-        """Says what keeps them from being read, empty for nothing; it reads none."""
+        """The reason why codes cannot be read, empty for none; reads no codes."""
         return ""
 
     def require(self, columns: Iterable[Hashable] | None = None) -> None:
-        """Looks at columns, or at all, before their codes are read.
+        """Verifies the codes of some columns, or of all, before they are read.
 
         Raises:
-            InternalError: They are not those that were written, or the file was cut.
+            InternalError: The codes are damaged, or the file was cut.
         """
 
 
@@ -99,7 +99,7 @@ def smallest(count: int) -> np.dtype[np.unsignedinteger]:
 
 
 def kinds_of(schema: Schema) -> dict[str, np.dtype[np.unsignedinteger]]:
-    """The type that each column's codes have."""
+    """The type of each column's codes."""
     return {name: smallest(column.codes) for name, column in schema.columns.items()}
 
 
@@ -121,7 +121,7 @@ def in_tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
-        # Of 600,000 rows two blocks of 262,144 are given; 75,712 wait for the next batch.
+        # 600,000 rows give two blocks of 262,144; 75,712 wait for the next batch.
         while rows >= BLOCK_ROWS:
             table = pa.Table.from_batches(waiting)
             yield table.slice(0, BLOCK_ROWS)
@@ -134,11 +134,11 @@ class FileCodes(BaseModel):
     """The part of a file of codes for one of the source's files.
 
     Attributes:
-        fingerprint: The identity of what was read, and how.
-        rows: The number of rows that follow those of the files before it; 0 where rows are
+        fingerprint: The identity of the file and of the way of reading it.
+        rows: The number of encoded rows, which follow the rows of the files before; 0 if rows are
             chosen from all files together.
-        lines: Lines of text that were read.
-        lost: The number of its rows that could not be read.
+        lines: The number of lines of text that were read.
+        lost: The number of rows that could not be read.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -194,14 +194,14 @@ class MappedCodes(Codes):
     Args:
         file: A file that was written whole.
         schema: The columns that were written.
-        damaged: A function that is called once codes are read that are not those that were written.
+        damaged: A function that is called when a checksum does not match.
 
     Attributes:
-        table: Its columns ``c0``, ``c1``, ...
+        table: The columns ``c0``, ``c1``, ...
         files: The kept part of each of the source's files.
 
     Raises:
-        ValueError: It is no such file, or what it says of itself is damaged.
+        ValueError: The file has another form, or its metadata is damaged.
     """
 
     def __init__(self, file: IO[bytes], schema: Schema, damaged: Callable[[], None] = lambda: None) -> None:
@@ -223,23 +223,23 @@ class MappedCodes(Codes):
         super().__init__([RowBlock.from_arrow(batch, schema) for batch in batches[:-1]], schema)
 
     def rows_of(self, codes_of_file: FileCodes) -> list[pa.RecordBatch]:
-        """One file's rows."""
+        """The encoded rows of one of the source's files."""
         self.require()
         start = sum(file.rows for file in self.files[: self.files.index(codes_of_file)])
         return self.table.slice(start, codes_of_file.rows).to_batches()
 
     def problem(self) -> str:
-        """Says what is wrong with it; empty for nothing.
+        """The fault of the file, empty for none.
 
-        A process that may write to the file can cut off its end while it is mapped.
+        Another process that may write to the file can truncate it while it is mapped.
         """
         if self._is_damaged:
             return "the file of its codes is damaged"
         return "the file of its codes was cut" if self._is_cut() else ""
 
     def require(self, columns: Iterable[Hashable] | None = None) -> None:
-        """Compares columns, or all, with their checksums before their codes are first read; see ``Codes.require``."""
-        if self._is_cut():  # to read there would end the process
+        """Compares columns with their checksums before their first use; see ``Codes.require``."""
+        if self._is_cut():  # reading beyond the end would kill the process
             raise InternalError(
                 "The file of a source's codes was cut while it was in use. Open the dataset again, and see who "
                 "writes to the state folder."
@@ -256,7 +256,7 @@ class MappedCodes(Codes):
                     "The codes that were kept of a source are damaged; they are deleted. Open the dataset again, and "
                     "look at the disk that they were on."
                 )
-            self._unread = {other: known for other, known in self._unread.items() if other != name}
+            self._unread = {column: crc for column, crc in self._unread.items() if column != name}
 
     def _is_cut(self) -> bool:
         return self._mapped.size() < len(self._mapped)
@@ -265,9 +265,9 @@ class MappedCodes(Codes):
 def _footer_of(reader: pa.ipc.RecordBatchFileReader) -> _Footer:
     if not reader.num_record_batches:
         raise ValueError("no codes")
-    noted = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1).custom_metadata
-    text = b"" if noted is None else noted.get(b"footer", b"")
-    if noted is None or noted.get(b"checksum") != str(zlib.crc32(text)).encode():
+    metadata = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1).custom_metadata
+    text = b"" if metadata is None else metadata.get(b"footer", b"")
+    if metadata is None or metadata.get(b"checksum") != str(zlib.crc32(text)).encode():
         raise ValueError("no footer, or a damaged one")
     return _Footer.model_validate_json(text)
 

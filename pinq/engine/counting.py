@@ -10,9 +10,9 @@
 A level of a tree costs one pass over the rows, for any number of nodes. Its work is bounded by the
 block, the request and its tables, and does not depend on the contents of rows.
 
-Tables grow by blocks of rows: dense ones, occupied cells, and listings. Each tally takes rows that
-know their part (``add``), takes another tally of other rows in (``merge``), and gives the tables of
-all of them (``tables``). All numbers are integers; counts and sums are exact whatever the order.
+A tally holds tables in one form (dense, occupied cells, or a list). It counts located rows
+(``add``), adds the counts of another tally (``merge``), and returns tables (``tables``). All numbers
+are integers; counts and sums are exact in any order.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from pinq.language.parts import PartSet
 from pinq.language.specs import MAX_CELLS, Axis, Partition, joint_cells, joint_slots
 from pinq.public.schema import Schema
 
-CARRIED_CELLS = 2**16  # of more, taking all words apart takes longer than adding them up saves
+CARRIED_CELLS = 2**16  # with more cells, unpacking all words takes longer than adding packed words saves
 
 
 class CountedCells:
     """The number of rows in each cell."""
 
     def __init__(self, cells: int) -> None:
-        # Half as wide, twice as many cells fit into a cache.
+        # Numbers of half the width: twice as many cells fit into a cache.
         self._counts, self._rows = np.zeros((1, cells), dtype=np.uint32), 0
 
     def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
-        """Takes rows in.
+        """Counts or sums rows.
 
         Args:
-            cell: The cell of each row, shape (rows,); None where there is one cell only.
-            rows: Their number.
-            words: The numbers that are added up of them, packed, shape (words, rows); None to count them.
+            cell: The cell of each row, shape (rows,); None if there is one cell.
+            rows: The number of rows.
+            words: The packed numbers to sum, shape (words, rows); None to count rows.
         """
         self._rows += rows
         if self._rows >= 2**32:
@@ -73,11 +73,11 @@ class CountedCells:
 
 
 class SummedCells:
-    """The sums of a measure in each cell: words, and sums of the words of many rows.
+    """The sums of a measure in each cell.
 
-    One scattered addition of a word adds all numbers that stand in it. Before they could touch each
-    other, at ``Packing.rows`` rows, they are taken apart and carried to the sums. Of very many cells
-    each row's word is taken apart at once.
+    A word packs several numbers, so one scattered addition adds all of them. After ``Packing.rows``
+    rows, before the numbers overflow into each other, they are unpacked and carried to the sums. With
+    very many cells each row's word is unpacked at once.
     """
 
     def __init__(self, measure: RowMeasure, cells: int) -> None:
@@ -89,7 +89,7 @@ class SummedCells:
 
     def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
         assert words is not None  # rows that a measure is computed of
-        flat = None if cell is None else cell.astype(np.intp, copy=False)  # once for all words
+        flat = None if cell is None else cell.astype(np.intp, copy=False)  # converted once for all words
         for start in range(0, rows, self._packing.rows):
             block = slice(start, start + self._packing.rows)
             self._add(None if flat is None else flat[block], words[:, block])
@@ -100,8 +100,8 @@ class SummedCells:
 
     def _add(self, cell: np.ndarray | None, words: np.ndarray) -> None:
         if cell is not None and not self._carries:
-            for number, own in self._packing.numbers_of_words(words):
-                np.add.at(self._sums[number], cell, own)
+            for number, values in self._packing.numbers_of_words(words):
+                np.add.at(self._sums[number], cell, values)
             return
         if self._rows + words.shape[1] > self._packing.rows:
             self._carry()
@@ -109,23 +109,23 @@ class SummedCells:
         if cell is None:
             self._words[:, 0] += words.sum(axis=1)
             return
-        for line, own in zip(self._words, words, strict=True):
-            np.add.at(line, cell, own)
+        for sums, line in zip(self._words, words, strict=True):
+            np.add.at(sums, cell, line)
 
     def _carry(self) -> None:
         if not self._rows:
             return
-        for number, own in self._packing.numbers_of_words(self._words):
-            self._sums[number] += own
+        for number, values in self._packing.numbers_of_words(self._words):
+            self._sums[number] += values
         self._words.fill(0)
         self._rows = 0
 
 
 class MultipliedCells:
-    """Sums of products of words, in each of so many cells: one product of matrices for a cell's rows.
+    """Sums of products of words in each cell: one product of matrices for a cell's rows.
 
-    Words are whole numbers of at most 2^12 in size, and rows come in pieces of fewer than 2^29: whatever
-    is added up on the way is whole and below 2^53, which a double holds exactly, in any order.
+    Words are whole numbers of at most 2^12 in size, and rows come in pieces of fewer than 2^29. So each
+    partial sum is whole and below 2^53: a double holds it exactly, in any order.
     """
 
     def __init__(self, measure: RowMeasure, cells: int) -> None:
@@ -156,12 +156,12 @@ Cells = CountedCells | SummedCells | MultipliedCells
 """Numbers in the cells of a table."""
 
 
-ODD = np.uint64(0x9E3779B97F4A7C15)  # an odd number with ones and zeros in no pattern, by which hashes multiply
+ODD = np.uint64(0x9E3779B97F4A7C15)  # an odd multiplier for hashes, without a pattern in its bits
 
 
 @dataclass(frozen=True, eq=False)
 class CountPiece:
-    """Some cells of a tally's tables. It knows nothing else of its request: it is what travels between machines.
+    """Some cells of a tally's tables, without their request: the message between machines.
 
     Attributes:
         keys: The numbers that name each cell, shape (numbers, cells); empty for a slice of a dense table.
@@ -177,7 +177,7 @@ class CountPiece:
 
     @classmethod
     def merged(cls, pieces: Sequence[CountPiece]) -> CountPiece:
-        """The sums over all rows, of pieces over other rows each that have one number."""
+        """Adds up pieces of equal number that were counted over different rows."""
         if not len(pieces[0].keys):
             return cls.of_stretch(sum((piece.sums for piece in pieces), np.zeros(1, dtype=np.int64)))
         keys = np.concatenate([piece.keys for piece in pieces], axis=1)
@@ -187,31 +187,31 @@ class CountPiece:
         return cls(keys[:, first], sums)
 
     def dealt(self, pieces: int) -> list[CountPiece]:
-        """Its cells as so many pieces; a cell is in the piece of one number, whichever rows a tally has counted."""
+        """Deals the cells into ``pieces`` pieces; the key of a cell alone decides its piece."""
         if not len(self.keys):
             return [self.of_stretch(_narrow(sums)) for sums in np.array_split(self.sums, pieces)]
         number = (ODD ** np.arange(len(self.keys), dtype=np.uint64) @ self.keys.astype(np.uint64)) % np.uint64(pieces)
         order = np.argsort(number, kind="stable")
         ends = np.searchsorted(number[order], np.arange(1, pieces))
-        return [CountPiece(self.keys[:, own], self.sums[:, own]) for own in np.split(order, ends)]
+        return [CountPiece(self.keys[:, cells], self.sums[:, cells]) for cells in np.split(order, ends)]
 
 
 def _narrow(numbers: np.ndarray) -> np.ndarray:
     """The same whole numbers in the smallest signed type that holds them."""
-    # Numbers from 0 to 127 have an octet each, as numbers from -128 have.
+    # A signed octet holds -128 to 127. So the largest number, 127, counts like -1 - 127 = -128.
     return numbers.astype(np.min_scalar_type(min(int(numbers.min(initial=0)), -1 - int(numbers.max(initial=0)))))
 
 
 class Tally(ABC):
-    """Tables of the rows seen so far."""
+    """Tables of the rows counted so far."""
 
     @abstractmethod
     def add(self, rows: Rows) -> None:
-        """Takes rows in."""
+        """Counts rows."""
 
     @abstractmethod
     def tables(self) -> Sequence[Table]:
-        """The table of each request that it is for."""
+        """The table of each of the tally's requests."""
 
     @abstractmethod
     def piece(self) -> CountPiece:
@@ -219,22 +219,22 @@ class Tally(ABC):
 
     @abstractmethod
     def fill(self, pieces: Sequence[CountPiece]) -> None:
-        """Takes all pieces of what was counted for its tables, in order, in place of its own cells."""
+        """Replaces the cells by those of all pieces, in order."""
 
     def merge(self, other: Self) -> None:
-        """Takes in what another tally of the same tables counted of other rows."""
+        """Adds the counts of another tally of the same tables over different rows."""
         self.fill([CountPiece.merged([self.piece(), other.piece()])])
 
     @property
     def most_bytes(self) -> float:
-        """Bytes that its piece takes at most; infinite where they follow the rows."""
+        """The largest size of its piece in bytes; infinite if it depends on the rows."""
         return math.inf
 
 
 class DenseTally(Tally):
     """Tables over a few axes, counted as one small joint table and summed out of it.
 
-    Of 8 nodes x 2 classes x 4 x 5 values, a row at node 3, class 1, values 2 and 0 adds one to cell
+    With 8 nodes x 2 classes x 4 x 5 values, a row at node 3, class 1, values 2 and 0 adds one to cell
     ((3 * 2 + 1) * 4 + 2) * 5 + 0 = 150. The table of node, class and the first value is the sum over
     the second.
 
@@ -242,8 +242,8 @@ class DenseTally(Tally):
         nodes: The number of parts.
         axes: The axes of the joint table.
         tables: The axes of each table, all of them among ``axes``.
-        measure: The numbers that are added up; None to count rows.
-        common: The number of first axes that split all parts: their parts become parts.
+        measure: The measure to sum; None to count rows.
+        common: The number of first axes that split all parts; they become part of the axis of parts.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class DenseTally(Tally):
         self._cells = CountedCells(0)
 
     def _summed(self) -> list[np.ndarray]:
-        """The tables, summed out of the joint one, in numbers as wide as its own."""
+        """The tables, summed out of the joint one, in its number type."""
         if self._filled is not None:
             return self._filled
         joint = self._cells.numbers().reshape(-1, *self._shape)
@@ -300,9 +300,9 @@ class DenseTally(Tally):
 
 
 def _summed_out(joint: np.ndarray, axes: Sequence[Axis], remaining: Sequence[Axis]) -> np.ndarray:
-    """Sums a joint table over all axes but those wanted, shape (sums, nodes, *wanted)."""
-    # A row outside of one axis still counts in the tables of the others: sum over the foreign axes
-    # before cutting it off.
+    """Sums a joint table over all axes but the remaining, shape (sums, nodes, *remaining)."""
+    # A row without a place on one axis still counts in the tables of other axes. So sum first, then
+    # cut off the slot of such rows.
     foreign = tuple(number for number, axis in enumerate(axes, start=2) if axis not in remaining)
     table = joint.sum(axis=foreign) if foreign else joint
     order = [axis for axis in axes if axis in remaining]
@@ -316,7 +316,7 @@ class OccupiedTally(Tally):
 
     Args:
         axes: The axes of the table.
-        nothing: No cell.
+        nothing: A piece without cells.
     """
 
     def __init__(self, axes: tuple[Axis, ...], nothing: CountPiece) -> None:
@@ -330,12 +330,12 @@ class OccupiedTally(Tally):
         self._pieces = list(pieces)
 
     def merge(self, other: Self) -> None:
-        # Cells are put in order once, for the rows of all tallies together.
+        # Cells are sorted once, when all tallies are merged.
         self._pieces += other._pieces
 
 
-WAITING = 2**16  # so many cells of a measure, at least, wait until they are sorted together
-ROWS_WAITING = 2**22  # so many rows that count one each: memory follows the cells of a large table, not its rows
+WAITING = 2**16  # the smallest number of waiting cells of a measure that is sorted together
+ROWS_WAITING = 2**22  # the same for counted rows; bounds memory by the occupied cells, not by the rows
 
 
 class SparseTally(OccupiedTally):
@@ -344,7 +344,7 @@ class SparseTally(OccupiedTally):
     Args:
         nodes: The number of parts.
         axes: The axes of the table.
-        measure: The numbers that are added up; None to count rows.
+        measure: The measure to sum; None to count rows.
     """
 
     def __init__(self, nodes: int, axes: tuple[Axis, ...], measure: RowMeasure | None) -> None:
@@ -353,7 +353,7 @@ class SparseTally(OccupiedTally):
         self._kind: np.dtype[np.unsignedinteger] = np.dtype(np.uint32 if cells < 2**32 else np.uint64)
         sums = np.zeros((1 if measure is None else measure.width, 0), dtype=np.int64)
         super().__init__(axes, CountPiece(np.zeros((1, 0), dtype=self._kind), sums))
-        self._keys: list[np.ndarray] = []  # of rows that count one each
+        self._keys: list[np.ndarray] = []  # cells of rows that are not sorted yet; without a measure
 
     def add(self, rows: Rows) -> None:
         rows = rows.inside(self._axes)
@@ -365,7 +365,7 @@ class SparseTally(OccupiedTally):
         else:
             first, sums = _summed_runs(key, self._measure.packing.unpacked(cast(np.ndarray, rows.words())))
             self._pieces.append(CountPiece(key.take(first)[None], sums))
-            # As many cells wait as are in order, so memory follows the cells, and each is sorted a few times.
+            # Merge if more cells wait than are sorted, so that memory follows the cells, each sorted a few times.
             if sum(piece.keys.shape[1] for piece in self._pieces[1:]) > max(WAITING, self._pieces[0].keys.shape[1]):
                 self._pieces = [CountPiece.merged(self._pieces)]
 
@@ -388,9 +388,9 @@ class SparseTally(OccupiedTally):
 
 
 def _summed_runs(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each distinct key, in order, is first met, and what values of shape (sums, keys) add up to for it."""
-    # Keys 4 1 4 9 are sorted to 1 4 4 9; runs of equal ones start at 0, 1 and 3. Their values 5 2 3 7
-    # add up to 5 7 10 17 on the way: at the runs' ends 5, 10 and 17, so runs have 5, 5 and 7.
+    """The first index of each distinct key, in order, and the sums of its values, of shape (sums, keys)."""
+    # Sorted keys 1 4 4 9 have runs that start at 0, 1 and 3. Their values 5 2 3 7 have the cumulative
+    # sums 5 7 10 17: at the runs' ends 5, 10 and 17, so the runs' sums are 5, 5 and 7.
     order = np.argsort(keys)
     starts = run_starts(keys.take(order))
     ends = np.append(starts[1:], len(keys)) - 1 if len(keys) else starts
@@ -421,7 +421,7 @@ class ListTally(OccupiedTally):
         codes[0] = rows.node
         for line, axis in zip(codes[1:], self._axes, strict=True):
             line[:] = rows.places(axis)
-        self._pieces.append(CountPiece(codes, np.ones((1, len(rows.node)), dtype=np.int8)))  # each counts one
+        self._pieces.append(CountPiece(codes, np.ones((1, len(rows.node)), dtype=np.int8)))  # each row counts one
 
     def tables(self) -> list[Listed]:
         piece = self.piece()
@@ -429,18 +429,18 @@ class ListTally(OccupiedTally):
 
 
 def packed_words(rows: int, lines: Iterable[tuple[np.ndarray, int]]) -> np.ndarray:
-    """One number for each place of some lines of codes, equal where all codes are, shape (rows,).
+    """A number for each row of several columns of codes, equal for equal rows, shape (rows,).
 
-    Codes are packed into a word as long as they fit; then the words that occur are numbered, which
-    makes room for more.
+    Codes are packed into words of 64 bits. Before a word would overflow, the distinct words are
+    numbered, which makes room for more codes.
 
     Args:
-        rows: Length of each line.
-        lines: Each line's codes, and the number that they are below.
+        rows: The length of each column.
+        lines: Each column's codes, and a number that is larger than all of them.
     """
     words, cells = np.zeros(rows, dtype=np.int64), 1
     for line, size in lines:
-        # Words 7, 90 and 7 are numbered 0, 1 and 0: of the cells that there could be, two occur.
+        # Words 7, 90 and 7 become 0, 1 and 0: two of the possible cells occur.
         if cells * size > MAX_CELLS:
             order = np.argsort(words)
             new = np.zeros(rows, dtype=np.int64)
@@ -453,11 +453,11 @@ def packed_words(rows: int, lines: Iterable[tuple[np.ndarray, int]]) -> np.ndarr
     return words
 
 
-# Tables that together take at most so many bytes are counted as one joint table: within a core's cache.
+# The largest joint table in bytes: it stays in a core's cache.
 PACKED_BYTES = 2**18
-NUMBERS_AT_ONCE = 2**19  # that a measure reads of rows and makes of them: 4 MiB, in a core's cache
+NUMBERS_AT_ONCE = 2**19  # numbers that a measure reads and computes at once: 4 MiB, in a core's cache
 WHOLE: Mapping[bytes, int] = {b"": 0}
-"""The whole table as the known part: where every row is at node 0."""
+"""The whole table as the only located part: every row is at node 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -465,15 +465,15 @@ class CountRequest:
     """A request for counts: paths down to parts, tables, a measure. Public facts that can be pickled.
 
     Attributes:
-        begin: The known parts that the paths begin with, by number.
+        begin: The numbers of the located parts where the paths begin.
         levels: The steps down from there.
-        answer: For each node of the last level the number of its part.
-        split: One more step, where parts are all parts of a partition.
-        common: The axes that all of them are split by otherwise: these are axes of every table.
+        answer: The number of the requested part of each node of the last level.
+        split: One more step, if parts are split by partitions that differ; None else.
+        common: The axes of a last split that all parts share; they become axes of every table.
         tables: The tables with which the parts are crossed.
-        joint: The axes of each joint table of dense ones, and the numbers of those.
-        measure: The measure that is added up; None to count rows.
-        places: The table of each axis along which a code is not its own place: finished, so that
+        joint: The axes of each joint table, and the numbers of the dense tables in it.
+        measure: The measure to sum; None to count rows.
+        places: The place of each code along axes with cuts or groups. The tables are complete, so
             reading a row cannot fail.
     """
 
@@ -499,36 +499,36 @@ class CountRequest:
 
     @property
     def rows_at_once(self) -> int:
-        """The number of rows that are added up together, so that memory does not grow with the measure."""
+        """The number of rows that are summed together, so that memory does not grow with the measure."""
         numbers = 1 if self.measure is None else self.measure.packing.words + sum(map(len, self.measure.cells))
         return max(1, NUMBERS_AT_ONCE // numbers)
 
     @property
     def empty_bytes(self) -> int:
-        """The bytes of all dense tables, and of the words that add up to them, before the first row."""
+        """The bytes of all dense tables and their words, before the first row."""
         numbers = 1 if self.measure is None else self.measure.width + self.measure.packing.words
         return 8 * numbers * self.parts * sum(joint_slots(axes) for axes, _ in self.joint)
 
     def shards(self) -> set[ShardSource]:
-        """The shards that it reads, by the ``source`` of their axes."""
+        """The shards that the request reads, by the ``source`` of their axes."""
         return {cast(ShardSource, source) for source in self._sources() if isinstance(source, tuple)}
 
     def columns(self) -> set[Hashable]:
-        """The columns that it reads."""
+        """The columns that the request reads."""
         return self._sources() - self.shards()
 
     def _sources(self) -> set[Hashable]:
-        """The columns and shards that it reads."""
+        """The columns and shards that the request reads."""
         levels = [*self.levels, *([] if self.split is None else [self.split])]
         axes = [*self.common, *(axis for table in self.tables for axis in table.axes)]
         axes += [] if self.measure is None else self.measure.inputs
         return {axis.source for axis in (*axes, *(axis for level in levels for axis in level.axes))}
 
     def locate(self, rows: Rows, parts: int = 1) -> Rows:
-        """Takes rows from the ``parts`` known parts where they are to the parts before the last split."""
+        """Moves rows from ``parts`` located parts down to the parts before the last split."""
         if parts != len(self.begin) or not np.array_equal(self.begin, np.arange(parts)):
-            # Rows at known parts 0, 1 and 2, of which the paths begin with 2 and 0: `number` is 1
-            # -1 0, so rows at part 1 are left out, and those at part 2 are at the first beginning.
+            # Of located parts 0, 1 and 2 the paths begin with 2 and 0, so `number` is 1 -1 0: rows of
+            # part 2 get node 0, rows of part 0 node 1, and rows of part 1 are left out.
             number = np.full(parts, -1, dtype=np.int64)
             number[self.begin] = np.arange(len(self.begin))
             rows = rows.moved(number.take(rows.node), len(self.begin))
@@ -539,7 +539,7 @@ class CountRequest:
         return rows.moved(self.answer.take(rows.node), len(self.answer))
 
     def divide(self, rows: Rows) -> Rows:
-        """Takes the located rows that count to their parts."""
+        """Moves located rows to their parts after the last split, and keeps those that the measure counts."""
         if self.split is not None:
             rows = rows.moved(self.split.down(rows), self.split.nodes)
         return rows.measured(self.measure)
@@ -560,14 +560,13 @@ def count_request(
         tables: The tables with which the parts are crossed.
         measure: The measure to add up.
         schema: The schema of the columns.
-        part_numbers: The parts that rows will be at before, by key and number.
+        part_numbers: The number of each part where rows are already located, by its key.
 
     Raises:
-        KeyError: None of the known parts is on the path to one of ``parts``.
+        KeyError: The path to one of ``parts`` passes no located part.
     """
-    # Men by job, asked at once: the path goes down to men, and job is one more split. Where every
-    # block has the same last split, it can be an axis of each table instead, and no row is taken
-    # through it.
+    # Men by job: the path goes down to men, and job is one more split. If every block has the same
+    # last split, it becomes an axis of each table instead, which saves moving rows.
     begin, levels, answer = paths_down([block.part for block in parts.blocks], part_numbers)
     partitions = [block.partition for block in parts.blocks]
     common = _common(partitions, tables)
@@ -576,15 +575,15 @@ def count_request(
     dense = {number: (*axes, *table.axes) for number, table in enumerate(tables) if table.form == "dense"}
     bound = None if measure is None else measure.bound_to(schema)
     room = min(PACKED_BYTES // (4 if bound is None else 8 * bound.packing.words), schema.max_rows // 8)
-    asked = len(answer) if split is None else split.nodes
-    joint = _packed(dense, asked, room)
-    # What is added up of a row is looked up in the cells in which it is added.
-    summed = None if bound is None else bound.over([own for own, _ in joint])
-    read = [*axes, *(axis for table in tables for axis in table.axes)]
-    read += [axis for level in (*levels, *([] if split is None else [split])) for axis in level.axes]
-    read += [] if summed is None else (axis for own in summed.cells for axis in own)
+    size = len(answer) if split is None else split.nodes
+    joint = _packed(dense, size, room)
+    # A measure is looked up in the cells of the joint tables, where it can.
+    summed = None if bound is None else bound.over([joint_axes for joint_axes, _ in joint])
+    used = [*axes, *(axis for table in tables for axis in table.axes)]
+    used += [axis for level in (*levels, *([] if split is None else [split])) for axis in level.axes]
+    used += [] if summed is None else (axis for cell_axes in summed.cells for axis in cell_axes)
     for table in tables:
-        cells = asked * joint_slots((*axes, *table.axes))
+        cells = size * joint_slots((*axes, *table.axes))
         if table.form != "listed" and cells > MAX_CELLS:  # they are numbered in a word of 64 bits
             raise InternalError(f"A table of {cells:,} cells was asked for; ask for fewer, or for a list.")
     return CountRequest(
@@ -596,12 +595,12 @@ def count_request(
         tuple(tables),
         tuple(joint),
         summed,
-        code_tables(read),
+        code_tables(used),
     )
 
 
 def _common(partitions: Sequence[Partition | None], tables: Sequence[TableRequest]) -> Partition | None:
-    """Finds the last split of every part, where its axes can be axes of every table; else None."""
+    """The last split that all parts share, if its axes can become axes of every table; else None."""
     first = partitions[0]
     if first is None or not all(split is not None and split.key == first.key for split in partitions):
         return None
@@ -609,10 +608,10 @@ def _common(partitions: Sequence[Partition | None], tables: Sequence[TableReques
 
 
 class Counts:
-    """The exact tables of a request over the rows seen so far. They can be pickled, and add up.
+    """The exact tables of a request over the rows counted so far. They can be pickled and merged.
 
     Args:
-        request: The requested counts.
+        request: The request.
     """
 
     def __init__(self, request: CountRequest) -> None:
@@ -621,40 +620,40 @@ class Counts:
         self.tallies, self._numbers = [tally for tally, _ in opened], [numbers for _, numbers in opened]
 
     def add(self, rows: Rows, check: Callable[[], None] = go_on) -> None:
-        """Takes in rows that ``CountRequest.divide`` gave; an error of ``check`` ends it."""
+        """Counts rows from ``CountRequest.divide``; an error of ``check`` ends the work."""
         for piece in rows.pieces(self._request.rows_at_once):
             check()
             for tally in self.tallies:
                 tally.add(piece)
 
     def take(self, block: RowBlock) -> None:
-        """Takes a block of rows of the whole table in; one of no rows too."""
+        """Locates and counts a block of rows, which may be empty."""
         request = self._request
         self.add(request.divide(request.locate(Rows.of(block, request.places))))
 
     def pieces(self, number: int) -> list[list[CountPiece]]:
-        """So many pieces of each tally, all of a number together."""
+        """Deals each tally into ``number`` pieces; returns the pieces of all tallies, by piece."""
         dealt = [tally.piece().dealt(number) for tally in self.tallies]
-        return [[pieces[place] for pieces in dealt] for place in range(number)]
+        return [[pieces[index] for pieces in dealt] for index in range(number)]
 
     def fill(self, pieces: Iterable[Sequence[CountPiece]]) -> None:
-        """Takes what ``pieces`` gave for the same request, merged over all rows, in place of its own counts."""
-        for tally, own in zip(self.tallies, zip(*pieces, strict=True), strict=True):
-            tally.fill(own)
+        """Replaces the counts by ``pieces`` of the same request, merged over all rows."""
+        for tally, tally_pieces in zip(self.tallies, zip(*pieces, strict=True), strict=True):
+            tally.fill(tally_pieces)
 
     def merged(self, other: Counts) -> Counts:
-        """These, with what was counted of other rows for the same request taken in."""
-        for mine, theirs in zip(self.tallies, other.tallies, strict=True):
-            mine.merge(theirs)
+        """Adds the counts of different rows for the same request to these; returns these."""
+        for tally, other_tally in zip(self.tallies, other.tallies, strict=True):
+            tally.merge(other_tally)
         return self
 
     @property
     def most_bytes(self) -> float:
-        """Bytes that all pieces take at most; infinite where they follow the rows."""
+        """The largest size of all pieces in bytes; infinite if it depends on the rows."""
         return sum(tally.most_bytes for tally in self.tallies)
 
     def tables(self) -> list[Table]:
-        """The table of each of the request's, in order; see ``Engine.tabulate``."""
+        """The requested tables, in order; see ``Engine.tabulate``."""
         tables: dict[int, Table] = {}
         for numbers, tally in zip(self._numbers, self.tallies, strict=True):
             tables |= zip(numbers, tally.tables(), strict=True)
@@ -662,7 +661,7 @@ class Counts:
 
 
 def _opened(request: CountRequest) -> Iterator[tuple[Tally, list[int]]]:
-    """Yields empty tallies, each with the numbers of the tables that it is for."""
+    """Yields empty tallies, each with the numbers of its tables."""
     for number, table in enumerate(request.tables):
         if table.form == "listed":
             yield ListTally(request.parts, table.axes), [number]
@@ -674,15 +673,15 @@ def _opened(request: CountRequest) -> Iterator[tuple[Tally, list[int]]]:
 
 
 def _packed(tables: Mapping[int, tuple[Axis, ...]], parts: int, room: int) -> list[tuple[tuple[Axis, ...], list[int]]]:
-    """Gathers tables into joint ones: first-fit, the largest first.
+    """Gathers tables into joint tables: first fit, the largest first.
 
-    Of 8 parts x 2 classes and columns of 12, 10, 9, 7, 6, 5, 4, 3 and 2 values, 12 x 10 x 9 x 3 and
-    7 x 6 x 5 x 4 x 2 are joined, within 2^16 cells each: two tables to count instead of nine.
+    Example: 8 parts x 2 classes, and columns of 12, 10, 9, 7, 6, 5, 4, 3 and 2 values, make two joint
+    tables instead of nine, 12 x 10 x 9 x 3 and 7 x 6 x 5 x 4 x 2, of at most 2^16 cells each.
     """
     groups: list[tuple[list[Axis], list[int]]] = []
     sizes: list[int] = []
     for number in sorted(tables, key=lambda number: -joint_slots(tables[number])):
-        # A table whose axes a group has already costs that group nothing.
+        # A group that already has all axes of a table does not grow by it.
         for group, (axes, numbers) in enumerate(groups):
             new = [axis for axis in tables[number] if axis not in axes]
             cells = sizes[group] * joint_slots(new)

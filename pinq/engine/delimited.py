@@ -5,29 +5,27 @@ A newline byte ends a line, always, also inside quotes; so no field holds a line
 read by a rule that looks at this line, at the dialect and at the number of columns alone:
 
 - An empty line, or one of delimiters alone, is not a row.
-- A line is unreadable, and left out, that is longer than ``MAX_LINE``, is not in the declared
+- A line is unreadable and left out if it is longer than ``MAX_LINE``, is not in the declared
   encoding, has a NUL or a carriage return inside, has a field that begins with a quote and does not
-  end with one, or another number of fields than the header.
-- Every other line is split at the delimiters outside its quoted fields. A quote inside a field that
-  does not begin with one is a sign like any other. An empty field is missing, and
-  ``="00123"``, as spreadsheet programs keep codes, is the text inside.
+  end with one, or has another number of fields than the header.
+- Every other line is split at the delimiters outside its quoted fields. A quote inside an unquoted
+  field is an ordinary character. An empty field is missing. ``="00123"``, the form of codes in
+  spreadsheet programs, is the text inside.
 
-Cells of a workbook's sheet (.xlsx, .xlsm, .xlsb, .xls, .ods) become the texts that the policy's
-dialect would have them written as: a number with its decimal sign, a date as 2024-11-16, a truth
-value as true or false. So all that follows is that of delimited text: numbers and dates typed as
-text are read as declared, and an empty cell is missing. An empty row is not a row of the table.
-Cells beyond the header's columns are notes.
+Cells of a workbook's sheet (.xlsx, .xlsm, .xlsb, .xls, .ods) become texts in the policy's dialect: a
+number with its decimal sign, a date as 2024-11-16, a truth value as true or false. Then the rules
+of delimited text hold: numbers and dates typed as text are read as declared, and an empty cell is
+missing. An empty row is not a row of the table. Cells beyond the header's columns are ignored notes.
 
 Privacy:
-    What is read of a file is the union over its lines of what is read of each alone: a row-wise
-    map, stability 1. A parser of whole files does not keep this rule: an opening quote, a bare
-    carriage return, a byte-order mark at a border of its blocks, or a line beyond its buffer can
-    change how it reads other lines. So such lines are removed here one by one, before Arrow parses
-    the rest. Each line that it sees ends outside of quotes, in the only line break that it holds,
-    so it leaves the parser in the state in which it found it, and it does not matter where blocks
-    begin and end.
+    Each line is read alone, so a file is read by a row-wise map: stability 1. A parser of whole
+    files does not keep this rule: an opening quote, a bare carriage return, a byte-order mark at a
+    border of its blocks, or a line beyond its buffer can change how it reads other lines. So such
+    lines are removed here one by one, before Arrow parses the others. Each line that Arrow sees ends
+    outside of quotes and holds one line break, at its end. So no line changes the state of the
+    parser, and the borders of blocks do not matter.
     Each row of a sheet is read from its own cells, the dialect and the header: stability 1 too.
-    A process of its own reads it (``sheets``), so no cell ends this one.
+    A separate process (``sheets``) reads it, so no cell can end this one.
     Held by: tests/property/test_lines.py, which compares with a reader of one line at a time,
     tests/integration/test_offices.py, and test_hostile_workbooks.py beside it.
 """
@@ -74,9 +72,9 @@ from pinq.public.plugins import optional
 
 # Bytes of one line as UTF-8, its newline included.
 MAX_LINE = 2**20
-# Bytes that are read at a time.
+# Bytes of one read.
 BLOCK = 2**22
-# Arrow reads by blocks of its own, each of which must hold a whole line.
+# Arrow's blocks; each must hold a whole line.
 ARROW_BLOCK = 2 * MAX_LINE
 _TOO_LONG = f"longer than {MAX_LINE:,} bytes"
 _KEPT_TEXT = '^=[(]?"(.*)"[)]?$'  # ="00123" of spreadsheet programs
@@ -92,10 +90,10 @@ _OTHER_KINDS = {
     rb"PK\x03\x04|\xd0\xcf\x11\xe0": "a workbook or an archive; name a workbook .xlsx or .xls, and unpack others",
     rb"\x1f\x8b": "packed and no text; end its name in .csv.gz",
 }
-"""Kinds of files that are no text here, by their first bytes."""
-# At the beginning of a file that may be written otherwise: bytes, and lines of them.
+"""Kinds of files that cannot be read as text, by their first bytes."""
+# Bytes and lines at the beginning of a file from which its form is guessed.
 GLANCE, GLANCE_LINES = 2**16, 50
-# Bytes of memory that the reading of one workbook may take.
+# Bytes of memory for reading one workbook.
 SHEET_MEMORY = 2**33
 
 
@@ -104,11 +102,11 @@ class Lines:
     """The exact numbers of read and unreadable lines of a source, for the provider only.
 
     Attributes:
-        total: Lines that are not empty, without headers.
+        total: The number of lines that are not empty, without headers.
         unreadable: The number of lines that could not be read, by reason.
-        examples: For each reason, where one of these lines is.
-        cells: The number of a workbook's cells in each column that are not read as they stand, by reason.
-        before: The largest number of columns without a name before a workbook's header, which are not read.
+        examples: The place of one such line, by reason.
+        cells: The number of a workbook's cells whose value is not read as shown, by reason and column.
+        before: The largest number of unnamed columns before a workbook's header, which are ignored.
     """
 
     total: int = 0
@@ -123,7 +121,7 @@ class Lines:
         return sum(self.unreadable.values())
 
     def beyond(self, share: float) -> bool:
-        """Whether more than this share of the lines could not be read."""
+        """Whether a larger share of the lines could not be read."""
         return self.lost > share * self.total
 
     def add(self, reason: str, count: int, example: str) -> None:
@@ -145,13 +143,13 @@ class TextFiles(ABC):
 
     Args:
         files: The files; at least one.
-        dialect: The form in which they are written.
+        dialect: The form of the text.
 
     Attributes:
         names: The columns' names.
 
     Raises:
-        PolicyError: A header cannot be read, does not name each column once, or two of them differ.
+        PolicyError: A header cannot be read, does not name each column once, or differs from another.
     """
 
     def __init__(self, files: Sequence[Path], dialect: Dialect) -> None:
@@ -179,15 +177,15 @@ class TextFiles(ABC):
 
         Args:
             columns: The columns, in this order; at least one.
-            lines: The counts of what is read.
+            lines: Counts of the read lines; is added to.
             files: Some of the files; None for all.
 
         Raises:
-            PolicyError: The operating system cannot read a file, or it cannot be unpacked.
+            PolicyError: A file cannot be read or unpacked.
         """
 
     def known(self, columns: Sequence[str]) -> Sequence[str]:
-        """The columns that can be read where these are asked for: those of the header."""
+        """The columns that can be read for a request of ``columns``: those of the header."""
         return self.names
 
     @abstractmethod
@@ -196,26 +194,26 @@ class TextFiles(ABC):
 
     @abstractmethod
     def _glances(self) -> dict[str, list[list[str]]]:
-        """The first file's beginning, by the sign that may stand between fields; first by the one that does."""
+        """The fields of the first file's first lines, by possible delimiter; the declared delimiter comes first."""
 
     def looks_like(self) -> str:
-        """Says how else the first file seems to be written; empty where its beginning reads as declared."""
+        """Another form that the first file seems to have; empty if its beginning reads as declared."""
         if len(self.names) == 1 and re.search(r"\S {2,}\S", self.names[0]):
             return (
                 f"The header {self.names[0]!r} seems to have fields of fixed widths, which are not read: write a sign "
                 "between them, such as ';'."
             )
         names = f"The header names {len(self.names)} column(s), such as {self.names[0]!r}; "
-        return f"{names}{other}." if (other := self._otherwise()) else ""
+        return f"{names}{advice}." if (advice := self._otherwise()) else ""
 
     def encodings(self, reasons: Iterable[str]) -> tuple[list[Changes], str]:
-        """The encodings to try where lines cannot be read for these reasons, also in words; none for none."""
+        """The encodings to try after lines could not be read for these reasons, also in words; empty for none."""
         return [], ""
 
     def _doubt(self, text: str, choices: Sequence[Changes] = ()) -> FormatDoubt:
-        """An error that says how the file may be read instead."""
-        other = self.other()
-        return FormatDoubt(text, [{**one, **other} for one in choices or ([{}] if other else [])])
+        """An error with the changes by which the file may be read."""
+        changes = self.other()
+        return FormatDoubt(text, [{**choice, **changes} for choice in choices or ([{}] if changes else [])])
 
     def other(self) -> Changes:
         """The keys of ``csv`` that the first file's beginning suggests to change."""
@@ -224,17 +222,17 @@ class TextFiles(ABC):
         return changes | ({"quote": "'"} if quoted and self._dialect.quote == '"' else {})
 
     def _otherwise(self, before: str = "") -> str:
-        """Says what they are."""
-        other = self.other()
-        looks = [f"fields separated by {SEPARATORS[str(other['delimiter'])]}"] if "delimiter" in other else []
-        looks += [f"{other['skip']} title lines above the header"] if "skip" in other else []
-        looks += ["fields in single quotes"] if "quote" in other else []
-        advice = f"{before}it looks like {' and '.join(looks)}: try {as_options(other)} (in a policy under `csv:`)"
-        return advice if other else ""
+        """The suggested changes, in words."""
+        changes = self.other()
+        looks = [f"fields separated by {SEPARATORS[str(changes['delimiter'])]}"] if "delimiter" in changes else []
+        looks += [f"{changes['skip']} title lines above the header"] if "skip" in changes else []
+        looks += ["fields in single quotes"] if "quote" in changes else []
+        advice = f"{before}it looks like {' and '.join(looks)}: try {as_options(changes)} (in a policy under `csv:`)"
+        return advice if changes else ""
 
 
 class DelimitedFiles(TextFiles):
-    """Files of delimited text; those whose names end in ``.gz`` are unpacked."""
+    """Files of delimited text; files named ``.gz`` are unpacked."""
 
     def __init__(self, files: Sequence[Path], dialect: Dialect) -> None:
         self._delimiter = dialect.delimiter_of(files[0].name)
@@ -281,7 +279,7 @@ class DelimitedFiles(TextFiles):
             return letters_fit(stream.read(GLANCE))
 
     def _skipped(self, stream: IO[bytes]) -> int:
-        """Passes over the lines above the header; returns how many."""
+        """Skips the lines above the header; returns their number."""
         for _ in range(self._dialect.skip):
             _first_line(stream)
         return self._dialect.skip
@@ -290,7 +288,7 @@ class DelimitedFiles(TextFiles):
         with opened(file) as stream:
             number = 1 + self._skipped(stream)
             line = _first_line(stream)
-        if kind := next((said for begin, said in _OTHER_KINDS.items() if re.match(begin, line, re.DOTALL)), ""):
+        if kind := next((text for begin, text in _OTHER_KINDS.items() if re.match(begin, line, re.DOTALL)), ""):
             raise PolicyError(f"The file {file} is {kind}.")
         if not line.strip():
             raise self._doubt(
@@ -300,13 +298,13 @@ class DelimitedFiles(TextFiles):
         lines = Lines()
         fields = self._parse(line, None, lines, partial(line_of, file.name, number)).columns
         if lines.lost:
-            other = self._otherwise("; ")
+            otherwise = self._otherwise("; ")
             reason = next(iter(lines.unreadable))
             choices, fit = self.encodings([reason])
             raise self._doubt(
                 f"The header of {file} cannot be read: it is a line "
-                f"{reason}{'' if other and reason == _QUOTES else _advice(reason)}"
-                f"{other}.{fit}",
+                f"{reason}{'' if otherwise and reason == _QUOTES else _advice(reason)}"
+                f"{otherwise}.{fit}",
                 choices,
             )
         return tuple(name[0].as_py() or "" for name in fields)
@@ -316,34 +314,34 @@ class DelimitedFiles(TextFiles):
     ) -> pa.Table:
         """Parses the readable lines of a block, which ends in a newline.
 
-        Without ``columns`` it is one line, and all fields of it are returned.
+        Without ``columns`` the block is one line, and all its fields are returned.
         """
-        # To look for one byte takes a tenth of the time of looking for two.
+        # A search for one byte takes a tenth of the time of a search for two.
         block, foreign = self._as_utf8(block.replace(b"\r\n", b"\n") if b"\r" in block else block)
         text, lengths = _split(block)
         bad = np.zeros(len(text), dtype=bool)
-        # A line that is too long and has an open quote counts once, for the first reason.
+        # A line with several faults counts once, for the first.
         for reason, mask in self._faults(block, text, lengths, foreign):
             new = mask & ~bad
             if new.any():
                 lines.add(reason, int(new.sum()), line_of(int(new.argmax())))
             bad |= new
-        # A line of one byte is a newline alone: no row, and nothing to count. Nor is one of delimiters alone.
-        kept = ~bad & (lengths > 1)
+        # A line that is a newline alone, or delimiters alone, is not a row and does not count.
+        is_kept = ~bad & (lengths > 1)
         if block.startswith(sign := self._delimiter.encode()) or b"\n" + sign in block:
             blank = pc.match_substring_regex(text, f"^[{_escaped(self._delimiter)}]+\n$")
-            kept &= ~blank.to_numpy(zero_copy_only=False)
-        lines.total += int((kept | bad).sum())
-        if not kept.all():
-            text = text.filter(pa.array(kept))
+            is_kept &= ~blank.to_numpy(zero_copy_only=False)
+        lines.total += int((is_kept | bad).sum())
+        if not is_kept.all():
+            text = text.filter(pa.array(is_kept))
         if not len(text):
             return pa.table({name: pa.array([], pa.string()) for name in columns or ()})
         table, misfits = self._fields(text, columns)
         if b'="' in block or b'=("' in block:
-            texts = [pc.replace_substring_regex(own, _KEPT_TEXT, r"\1") for own in table.columns]
-            texts = [pc.if_else(pc.equal(own, ""), None, own) for own in texts]
+            texts = [pc.replace_substring_regex(column, _KEPT_TEXT, r"\1") for column in table.columns]
+            texts = [pc.if_else(pc.equal(column, ""), None, column) for column in texts]
             table = pa.table(texts, names=table.column_names)
-        # Each kept line is a row or a misfit: so no line can have eaten another.
+        # Each kept line is a row or a misfit, so no line was merged with another.
         if table.num_rows + len(misfits) != len(text):
             raise InternalError("Lines were read that are not there, or not read that are. Please report it.")
         if misfits:
@@ -351,14 +349,14 @@ class DelimitedFiles(TextFiles):
             lines.add(
                 f"{_MISFITS} {len(self.names)}",
                 len(misfits),
-                line_of(int(np.flatnonzero(kept)[first])),
+                line_of(int(np.flatnonzero(is_kept)[first])),
             )
         return table
 
     def _as_utf8(self, block: bytes) -> tuple[bytes, np.ndarray | None]:
-        """Returns a block in UTF-8, and which lines were in another encoding than declared.
+        """Returns a block in UTF-8, and a mask of the lines that are not in the declared encoding.
 
-        These are empty in it.
+        Such lines become empty.
         """
         encoding = self._dialect.encoding
         try:
@@ -366,7 +364,7 @@ class DelimitedFiles(TextFiles):
             return (block if encoding == "utf-8" else text.encode()), None
         except UnicodeDecodeError:
             readable, foreign = [], []
-            # Behind the last newline is nothing: a block ends in one.
+            # A block ends in a newline, so the last piece is empty.
             for line in block.split(b"\n")[:-1]:
                 try:
                     readable.append(line.decode(encoding).encode())
@@ -379,9 +377,9 @@ class DelimitedFiles(TextFiles):
     def _faults(
         self, block: bytes, text: pa.StringArray, lengths: np.ndarray, foreign: np.ndarray | None
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields which lines are unreadable, and why.
+        """Yields reasons, each with a mask of the lines that are unreadable for it.
 
-        Faults that a glance at the block rules out are not looked for.
+        A fault is not searched for if no byte of the block can cause it.
         """
         if foreign is not None:
             yield _FOREIGN + self._dialect.encoding, foreign
@@ -397,9 +395,9 @@ class DelimitedFiles(TextFiles):
             )
 
     def _fields(self, text: pa.StringArray, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
-        """Splits lines, none of which can concern another.
+        """Splits lines into fields, each line alone.
 
-        Lines with another number of fields are returned separately.
+        Lines with another number of fields than the header are returned separately.
         """
         misfits: list[str] = []
 
@@ -407,15 +405,14 @@ class DelimitedFiles(TextFiles):
             misfits.append(row.text)
             return "skip"
 
-        # Kept lines lie one after the other in Arrow's buffer: they are one stretch of bytes again.
+        # Kept lines lie one after the other in Arrow's buffer, so one slice of bytes holds them.
         offsets, data = np.frombuffer(text.buffers()[1], np.int32), text.buffers()[2]
         first, last = int(offsets[text.offset]), int(offsets[text.offset + len(text)])
-        # Arrow would skip a byte-order mark at the start of a block. Nothing skips one behind an
-        # empty line.
+        # Arrow would skip a byte-order mark at the start of the block. Behind an empty line it does not.
         content = pa.py_buffer(b"\n" + data.slice(first, last - first))
         places = {name: str(number) for number, name in enumerate(self.names)} if columns is not None else {}
-        # A header's fields are texts too, also the year 2019. Arrow calls them f0, f1, ...
-        called = [*places.values()] or [f"f{number}" for number in range(1 + text[0].as_py().count(self._delimiter))]
+        # A header's fields are read as texts, also a year such as 2019. Arrow names them f0, f1, ...
+        names = [*places.values()] or [f"f{number}" for number in range(1 + text[0].as_py().count(self._delimiter))]
         table = pa.csv.read_csv(
             pa.BufferReader(content),
             pa.csv.ReadOptions(
@@ -432,7 +429,7 @@ class DelimitedFiles(TextFiles):
             ),
             pa.csv.ConvertOptions(
                 check_utf8=False,
-                column_types=dict.fromkeys(called, pa.string()),
+                column_types=dict.fromkeys(names, pa.string()),
                 include_columns=[places[name] for name in columns or ()],
                 null_values=[""],
                 strings_can_be_null=True,
@@ -443,10 +440,10 @@ class DelimitedFiles(TextFiles):
 
 
 class Workbooks(TextFiles):
-    """A sheet of each of some workbooks.
+    """One sheet of each workbook.
 
     Raises:
-        PolicyError: Also where a workbook has no such sheet, or several and none is named.
+        PolicyError: Also if a workbook does not have the sheet, or has several and none is named.
         ModuleNotFoundError: The extra ``excel`` is not installed.
     """
 
@@ -461,14 +458,14 @@ class Workbooks(TextFiles):
         above = self._dialect.skip + (self._dialect.header is True)
         for file in self._files if files is None else files:
             rows = [row for row in self._rows(file)[above:] if any(row[: len(self.names)])]
-            self._sheets.pop(file)  # read once, for header and rows
+            self._sheets.pop(file)  # was read once, for header and rows
             lines.total += len(rows)
             lines.before = max(lines.before, self._before[file])
             for reason, counts in self._losses[file].items():
-                found = {self.names[int(place)]: n for place, n in counts.items() if 0 <= int(place) < len(self.names)}
-                lines.cells.setdefault(reason, Counter()).update(found)
+                by_name = {self.names[int(at)]: n for at, n in counts.items() if 0 <= int(at) < len(self.names)}
+                lines.cells.setdefault(reason, Counter()).update(by_name)
             cells = ([row[place] if place < len(row) else None for row in rows] for place in places)
-            yield pa.table({name: pa.array(own, pa.string()) for name, own in zip(columns, cells, strict=True)})
+            yield pa.table({name: pa.array(texts, pa.string()) for name, texts in zip(columns, cells, strict=True)})
 
     def _glances(self) -> dict[str, list[list[str]]]:
         rows = [[cell or "" for cell in row] for row in self._rows(self._files[0])[:GLANCE_LINES]]
@@ -477,32 +474,32 @@ class Workbooks(TextFiles):
 
     def _header(self, file: Path) -> tuple[str, ...]:
         rows = self._rows(file)[self._dialect.skip :]
-        named = [(cell or "").strip() for cell in rows[0]] if rows else []
-        while named and not named[-1]:
-            named.pop()
-        return tuple(named)
+        names = [(cell or "").strip() for cell in rows[0]] if rows else []
+        while names and not names[-1]:
+            names.pop()
+        return tuple(names)
 
     def _rows(self, file: Path) -> list[list[str | None]]:
-        """The filled rows of the sheet, and the empty ones at its beginning; read by a process that it may end."""
+        """The filled rows of the sheet, after the empty rows at its beginning; read by a separate process."""
         if file in self._sheets:
             return self._sheets[file]
         if not file.name.lower().endswith(sheets.STREAMED):
             optional("python_calamine", "excel", "reading a workbook needs python-calamine")
-        own = self._dialect
-        asked = {
+        dialect = self._dialect
+        request = {
             "file": str(file),
-            "sheet": own.sheet,
-            "decimal": own.decimal,
-            "skip": own.skip,
-            "glance": own.skip + GLANCE_LINES,
-            "width": len(own.header) if isinstance(own.header, tuple) else None,
+            "sheet": dialect.sheet,
+            "decimal": dialect.decimal,
+            "skip": dialect.skip,
+            "glance": dialect.skip + GLANCE_LINES,
+            "width": len(dialect.header) if isinstance(dialect.header, tuple) else None,
             "memory": SHEET_MEMORY,
         }
-        command = [sys.executable, "-P", sheets.__file__, json.dumps(asked)]
+        command = [sys.executable, "-P", sheets.__file__, json.dumps(request)]
         lines: list[Any] = []
         nothing = subprocess.DEVNULL  # an error's text may quote a cell
         process = subprocess.Popen(command, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing)
-        with suppress(ValueError), process:  # a line in which the process ended
+        with suppress(ValueError), process:  # a line that the process did not finish
             lines.extend(map(json.loads, process.stdout or ()))
         if process.returncode or not lines or not isinstance(lines[-1], dict):
             raise PolicyError(
@@ -511,38 +508,41 @@ class Workbooks(TextFiles):
             )
         self._require_sheet(file, *lines[0])
         rows, losses = lines[1:-1], lines[-1]
-        first = _empty(rows[own.skip]) if own.header is True and own.skip < len(rows) else 0
+        first = _empty(rows[dialect.skip]) if dialect.header is True and dialect.skip < len(rows) else 0
         if first:
-            named, rows = rows[own.skip + 1 :], [row[first:] for row in rows]  # the table begins where its header does
+            notes, rows = (
+                rows[dialect.skip + 1 :],
+                [row[first:] for row in rows],
+            )  # the table begins at its header's first name
             losses = {kind: {str(int(at) - first): n for at, n in counts.items()} for kind, counts in losses.items()}
-            if before := sum(map(any, (row[:first] for row in named))):
+            if before := sum(map(any, (row[:first] for row in notes))):
                 losses[sheets.BEFORE] = {"0": before}
         self._sheets[file], self._losses[file], self._before[file] = rows, losses, first
         return rows
 
     def _require_sheet(self, file: Path, names: Sequence[str], hidden: Sequence[str]) -> None:
-        """Raises ``FormatDoubt``, with the sheets that a spreadsheet program shows, unless one is read."""
+        """Raises ``FormatDoubt``, with the visible sheets, unless the sheet to read is clear."""
         wanted = self._dialect.sheet or (names[0] if len(names) == 1 else None)
         if wanted is None or wanted not in names:
             none = "" if wanted is None else f"has no sheet {wanted!r}; it "
-            listed = ", ".join(f"{name} (hidden)" if name in hidden else name for name in names)
+            shown = ", ".join(f"{name} (hidden)" if name in hidden else name for name in names)
             raise FormatDoubt(
-                f"The workbook {file.name} {none}has the sheets {listed}; say which: --sheet NAME (in a "
+                f"The workbook {file.name} {none}has the sheets {shown}; say which: --sheet NAME (in a "
                 "policy `csv: {sheet: NAME}`).",
                 [{"sheet": name} for name in names if name not in hidden] or [{"sheet": name} for name in names],
             )
 
 
 def _empty(row: Sequence[object]) -> int:
-    """The number of empty cells before the first filled one; 0 where none is filled."""
+    """The number of empty cells before the first filled one; 0 for an empty row."""
     return next((number for number, cell in enumerate(row) if cell), 0)
 
 
 def _difference(names: Sequence[str], others: Sequence[str]) -> str:
     """The first name in which two headers differ."""
-    for number, (name, other) in enumerate(zip_longest(names, others), 1):
-        if name != other:
-            return f"its column {number} is {other!r}, not {name!r}"
+    for number, (name, second) in enumerate(zip_longest(names, others), 1):
+        if name != second:
+            return f"its column {number} is {second!r}, not {name!r}"
     return "they are equal"
 
 
@@ -577,7 +577,7 @@ def line_of(file: str, start: int, line: int) -> str:
 
 @contextmanager
 def opened(file: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked. An error here concerns the file, not a line of it."""
+    """The bytes of a file, unpacked. An error concerns the whole file, not one line."""
     try:
         with gzip.open(file) if file.name.lower().endswith(".gz") else file.open("rb") as stream:
             yield stream  # type: ignore[misc]
@@ -593,39 +593,38 @@ def _first_line(stream: IO[bytes]) -> bytes:
 
 
 def blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yields the rest of a file in blocks of whole lines.
+    """Yields the remaining bytes of a file in blocks of whole lines.
 
-    Of a line that is too long, a block has at least so much that it still is.
+    A line that is too long may be cut, but not below ``MAX_LINE``, so it is still recognised.
     """
-    rest = stream.read(len(codecs.BOM_UTF8)) if stream.tell() == 0 else b""
-    rest = rest.removeprefix(codecs.BOM_UTF8)
+    partial_line = stream.read(len(codecs.BOM_UTF8)) if stream.tell() == 0 else b""
+    partial_line = partial_line.removeprefix(codecs.BOM_UTF8)
     while chunk := stream.read(BLOCK):
-        text = rest + chunk
+        text = partial_line + chunk
         if end := text.rfind(b"\n") + 1:
             yield text[:end]
-        rest = text[end : end + MAX_LINE + 2]
-    if rest:
-        yield rest + b"\n"
+        partial_line = text[end : end + MAX_LINE + 2]
+    if partial_line:
+        yield partial_line + b"\n"
 
 
 def _split(block: bytes) -> tuple[pa.StringArray, np.ndarray]:
     """The lines of a block, each with its newline, and their lengths. Nothing is copied."""
-    # "a,1\n\nb\n" has newlines that end at 4, 5 and 7: lines of 4, 1 and 2 bytes, the second one
-    # empty.
+    # The newlines of "a,1\n\nb\n" end at 4, 5 and 7: lines of 4, 1 and 2 bytes, the second empty.
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1
     offsets = np.concatenate([[0], ends]).astype(np.int32)
     return pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(block)), np.diff(offsets)
 
 
 def _escaped(sign: str) -> str:
-    """A sign as it stands in a class of a pattern."""
+    """A sign, escaped for a character class of a regular expression."""
     return "\\" + sign if sign in "^[]\\-" else sign
 
 
 def _closed(delimiter: str, quote: str) -> str:
-    """Makes a pattern of lines in which each quoted field is closed.
+    """A regular expression for lines in which each quoted field is closed.
 
-    Where the quote is a bar: ``|a, ||b|||,c`` and ``a|b,c``, not ``|a,b``.
+    With a bar as quote it matches ``|a, ||b|||,c`` and ``a|b,c``, and not ``|a,b``.
     """
     sign = _escaped(delimiter)
     field = f"(?:{quote}(?:[^{quote}]|{quote}{quote})*{quote}|(?:[^{quote}{sign}][^{sign}]*)?)"

@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Derived columns: formulas of one row, and public tables in which values are looked up.
 
-A formula is SQL that is checked to look at one row and at nothing else.
-
-DuckDB parses a formula; the tree that comes back may hold the kinds of nodes, the functions and the
-types that are listed here, and no other. So there is no subquery, window, aggregate, randomness,
-clock, setting, file or macro, whatever DuckDB has or will have: what is not listed is refused.
+A formula is SQL that reads one row and nothing else. DuckDB parses it. The tree may hold only the
+kinds of nodes, the functions and the types that are listed here. All else is refused: subqueries,
+windows, aggregates, randomness, clocks, settings, files, macros, and any future feature of DuckDB.
 
 Privacy:
-    A formula of these is a map from a row to a value, so a derived column is encoded row by row
-    like any other: stability 1. ``TRY`` makes an error on a row that row's missing value. It does
-    so only while nothing is computed outside of it, and DuckDB's optimizer moves what stands in two
-    places before both; so ``prepare_formulas`` must be said to the connection first. Functions
-    whose errors pass through ``TRY`` are not listed, and replacements grow a text by a bounded
-    factor: memory that runs out passes through it too. Held by: tests/integration/test_formulas.py,
-    which gives every function hostile values, and refuses every other function of DuckDB.
+    A formula is a map from a row to a value, so a derived column is encoded row by row like any
+    other: stability 1. ``TRY`` turns an error on a row into that row's missing value, if nothing is
+    computed outside of it. DuckDB's optimizer would move repeated expressions out of it, so
+    ``prepare_formulas`` must first set up the connection. ``TRY`` does not catch the errors of some
+    functions, so these are not listed. Nor does it catch exhausted memory, so the growth of texts by
+    replacements is bounded. Held by: tests/integration/test_formulas.py, which gives every function
+    hostile values, and refuses every other function of DuckDB.
 
-    A lookup table is public: it may be read, checked and refused before anything private is. Each
-    key occurs once, so a row finds at most one value, whatever other rows there are: stability 1.
-    Its pairs are part of the column's domain by their digest: another table makes another column,
+    A lookup table is public: it may be read, checked and refused before private data is read. Each
+    key occurs once, so a row finds at most one value, independently of other rows: stability 1.
+    The digest of its pairs is part of the column's domain: another table makes another column,
     and the charges of the two add up.
 """
 
@@ -60,10 +58,10 @@ _DATES = (
     "to_hours to_minutes to_seconds"
 )
 FUNCTIONS = frozenset(f"{_ARITHMETIC} {_TEXT} {_DATES}".split())
-"""What a formula may call: functions of a row that DuckDB has built in. No macros."""
+"""The functions that a formula may call: built into DuckDB, of one row. No macros."""
 
 _OF_PARTS = frozenset(("date_part", "date_trunc", "date_diff", "datediff"))
-# Of other parts an interval has none, and says so by an error that TRY does not catch.
+# An interval has no other parts; asking it for one is an error that TRY does not catch.
 PARTS = frozenset(("year", "quarter", "month", "day", "hour", "minute", "second"))
 """The parts of a date that a formula may name."""
 
@@ -72,12 +70,12 @@ _NUMBERS = (
     "double float8 decimal numeric"
 )
 TYPES = frozenset(f"boolean bool {_NUMBERS} varchar text string date timestamp datetime interval".split())
-"""What a formula may cast to."""
+"""The types that a formula may cast to."""
 
 _OPERATORS = frozenset(
     ("COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "OPERATOR_NOT", "OPERATOR_COALESCE")
 )
-# How many characters may come of one, all replacements of a formula together.
+# The largest factor by which all replacements of a formula together lengthen a text.
 MAX_GROWTH = 10_000
 _REPLACING = frozenset(("replace", "regexp_replace"))
 # An unknown zone (%Z) is an error that TRY does not catch.
@@ -114,19 +112,19 @@ def require_row_wise(connection: duckdb.DuckDBPyConnection, name: str, formula: 
         connection: A connection that parses it.
         name: The name of the column, for the error.
         formula: SQL.
-        sources: The columns that it may read, and must.
+        sources: The columns that it must read, and no others.
 
     Raises:
-        PolicyError: It is no SQL expression over one row of these columns.
+        PolicyError: It is not an SQL expression over one row of these columns.
     """
-    value, rest = _parsed(connection, name, tried_formula(formula))
-    # Whatever closes the parenthesis and goes on, "1)) FROM other --", leaves another statement
-    # around it than a plain 1 does.
+    value, statement = _parsed(connection, name, tried_formula(formula))
+    # A formula that closes the parenthesis and goes on, "1)) FROM other --", changes the statement
+    # around it.
     _, template = _parsed(connection, name, tried_formula("1"))
-    if rest != template:
+    if statement != template:
         raise PolicyError(f"`formula` of column {name!r} is more than one expression.")
-    read = row_wise(value, f"`formula` of column {name!r}", {(folded(source),) for source in sources})
-    if unread := [source for source in sources if (folded(source),) not in read]:
+    columns = row_wise(value, f"`formula` of column {name!r}", {(folded(source),) for source in sources})
+    if unread := [source for source in sources if (folded(source),) not in columns]:
         raise PolicyError(f"`formula` of column {name!r} does not read {', '.join(unread)}, which `from` names.")
 
 
@@ -136,23 +134,23 @@ def row_wise(value: object, where: str, sources: Set[tuple[str, ...]]) -> set[tu
     Args:
         value: The tree.
         where: Its place, for the error.
-        sources: The columns that it may read: their names, or those of a table and a column.
+        sources: The columns that it may read: (column,) or (table, column).
 
     Raises:
-        PolicyError: It is no expression over one row of these columns.
+        PolicyError: It is not an expression over one row of these columns.
     """
-    read = set[tuple[str, ...]]()
+    columns = set[tuple[str, ...]]()
     for node in nodes(value):
         if problem := _problem(node, sources):
             raise PolicyError(f"{where} {problem}; it looks at one row and at nothing else.")
         if node["class"] == "COLUMN_REF":
-            read.add(column_of(node))
+            columns.add(column_of(node))
     require_growth(growth_of(value), where)
-    return read
+    return columns
 
 
 def require_growth(growth: int, where: str) -> None:
-    """Raises ``PolicyError`` where more characters may come of one than memory is sure to hold."""
+    """Raises ``PolicyError`` if replacements may lengthen a text beyond ``MAX_GROWTH``."""
     if growth > MAX_GROWTH:
         raise PolicyError(
             f"{where} can make {growth:,} characters of one; at most {MAX_GROWTH:,} are possible. "
@@ -161,22 +159,22 @@ def require_growth(growth: int, where: str) -> None:
 
 
 def column_of(node: Node) -> tuple[str, ...]:
-    """The name of the column that a node reads, after its table's where that is named."""
+    """The column that a node reads: (column,) or (table, column)."""
     return tuple(map(folded, listed(node["column_names"])))
 
 
 def _parsed(connection: duckdb.DuckDBPyConnection, name: str, tried: str) -> tuple[Node, object]:
-    """Parses a formula. Returns what is tried, and the rest of the statement."""
+    """Parses a formula. Returns the expression in TRY, and the statement around it."""
     parsed = parse_tree(connection, f"SELECT {tried} AS value FROM source", f"`formula` of column {name!r}")
     selected = parsed["statements"][0]["node"].pop("select_list", [])
-    # `a)), ((b` makes two columns of the statement, and `a)) + ((b` a sum of which a part is tried.
+    # `a)), ((b` would select two columns, and `a)) + ((b` a sum that TRY covers in part.
     if len(selected) != 1 or selected[0]["type"] != "OPERATOR_TRY":
         raise PolicyError(f"`formula` of column {name!r} is more than one expression.")
     return selected[0]["children"][0], unplaced(parsed)
 
 
 def parse_tree(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> dict[str, Any]:
-    """The tree of a query; ``PolicyError`` where it is no SELECT."""
+    """The tree of a query; ``PolicyError`` unless it is a SELECT."""
     ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
     parsed: dict[str, Any] = json.loads(text)
     if parsed["error"]:
@@ -185,7 +183,7 @@ def parse_tree(connection: duckdb.DuckDBPyConnection, query: str, where: str) ->
 
 
 def unplaced(value: object) -> object:
-    """A parse tree without the places in the text."""
+    """A parse tree without positions in the text."""
     match value:
         case dict():
             return {name: unplaced(part) for name, part in value.items() if not name.startswith("query_location")}
@@ -208,7 +206,7 @@ def nodes(value: object) -> Iterator[Node]:
 
 
 def _problem(node: Node, sources: Set[tuple[str, ...]]) -> str:
-    """Says what a node must not be; empty where it may."""
+    """The reason why a node is not allowed; empty if it is."""
     match node["class"]:
         case "FUNCTION":
             return _wrong_call(node)
@@ -248,16 +246,16 @@ def _wrong_call(node: Node) -> str:
 def growth_of(value: object) -> int:
     """The largest number of characters that the replacements of an expression make of one character.
 
-    replace(replace(x, 'a', 'bb'), 'b', 'ccc') may double a text and then treble it: 6.
+    replace(replace(x, 'a', 'bb'), 'b', 'ccc') may double a text and then triple it: 6.
     """
     return math.prod(map(_growth, nodes(value)))
 
 
 def _growth(node: Node) -> int:
-    r"""The largest number of characters that a node, concatenation aside, makes of one character.
+    r"""The largest number of characters that a node makes of one character, without concatenation.
 
-    A search by a pattern finds a place at each character, and a replacement may repeat what it found
-    for every two of its own characters: "<\0>", of four, makes at most 1 + 4 + 2.
+    A pattern may match at each character, and a replacement may repeat the match once for every two of
+    its own characters: "<\0>", of four characters, makes at most 1 + 4 + 2.
     """
     if node["class"] != "FUNCTION" or node["function_name"] not in _REPLACING:
         return 1
@@ -269,7 +267,7 @@ def _growth(node: Node) -> int:
 
 
 def _text_at(call: Node, position: int) -> str | None:
-    """An argument of a call where it is a text as it stands."""
+    """An argument of a call if it is a literal text; else None."""
     match listed(call["arguments"])[position : position + 1]:
         case [{"expression": {"class": "CONSTANT", "literal": {"text": str() as text}}}]:
             return text
@@ -277,7 +275,7 @@ def _text_at(call: Node, position: int) -> str | None:
 
 
 def folded(name: object) -> str:
-    """A name as SQL compares it: only plain letters have a second form."""
+    """A name in the form in which SQL compares it: ASCII letters in lower case."""
     return "".join(letter.lower() if letter.isascii() else letter for letter in str(name))
 
 
@@ -286,14 +284,14 @@ def _plain(kind: object) -> str:
 
 
 def listed(value: object) -> list[object]:
-    """The parts of a node's list; none where it has none."""
+    """A value as a list; empty for another value."""
     match value:
         case list():
             return value
     return []
 
 
-# Lookup tables, read once when a policy is
+# Lookup tables, read once, with their policy
 
 
 def with_lookups(policy: Policy) -> Policy:
@@ -303,7 +301,7 @@ def with_lookups(policy: Policy) -> Policy:
         The policy with their pairs, and in each column the digest of its own.
 
     Raises:
-        PolicyError: A table cannot be read, has a key twice, or is not the one that was declared.
+        PolicyError: A table cannot be read, has a key twice, or has another digest than declared.
     """
     pairs, columns = dict(policy.lookups), dict(policy.columns)
     for name, column in policy.columns.items():
@@ -321,7 +319,7 @@ def with_lookups(policy: Policy) -> Policy:
 
 
 def _pairs(file: Path, lookup: Lookup, name: str) -> dict[str, str]:
-    """The pairs of a table, as texts. A row without key or value is passed over."""
+    """The pairs of a table, as texts. A row without key or value is skipped."""
     where = f"The lookup table {file} of column {name!r}"
     if not os.path.isfile(file):  # also for a name that no file can have
         raise PolicyError(f"{where} is not there.")
@@ -329,12 +327,11 @@ def _pairs(file: Path, lookup: Lookup, name: str) -> dict[str, str]:
     table = f"read_parquet({literal(str(file))})" if file.suffix == ".parquet" else text
     with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
         try:
-            known = [row[0] for row in connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()]
+            columns = [row[0] for row in connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()]
             for column in (lookup.key, lookup.value):
-                if column not in known:
-                    raise PolicyError(f"{where} has no column {column!r}{closest(column, known)}.")
-            # One row more than is allowed tells a table that is too long from one that is just as
-            # long.
+                if column not in columns:
+                    raise PolicyError(f"{where} has no column {column!r}{closest(column, columns)}.")
+            # One row more than allowed shows that a table is too long.
             fields = ", ".join(f"CAST({quoted(column)} AS VARCHAR)" for column in (lookup.key, lookup.value))
             rows = connection.execute(f"SELECT {fields} FROM {table} LIMIT {MAX_PAIRS + 1}").fetchall()
         except duckdb.Error as error:

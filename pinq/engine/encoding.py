@@ -5,10 +5,10 @@ Privacy:
     Each row is encoded independently of the others (clamp, grid cell, position in the declared
     list) or left out: a row-wise map, stability 1. Each line of delimited text is read
     independently, too (delimited.py). So the map is row-wise from the file's lines on. With a
-    privacy unit of at most k rows, each unit keeps the k of its rows whose keyed hashes are
-    smallest. That looks at the unit's own rows only, so a unit's coming or going changes at most k
-    encoded rows (privacy.md 1.1). NaN counts as missing, infinities clamp, a failed cast is
-    missing: by fixed rules, before any query (privacy.md 1.7h).
+    privacy unit of at most k rows, each unit keeps the k rows with the smallest keyed hashes. Other
+    units' rows do not matter, so adding or removing a unit changes at most k encoded rows
+    (privacy.md 1.1). By fixed rules, before any query, NaN and a failed cast are missing and
+    infinities are clamped (privacy.md 1.7h).
 """
 
 from __future__ import annotations
@@ -37,28 +37,27 @@ class RawValue:
 
     Attributes:
         value: An SQL expression.
-        kind: Its type, as SQL calls it.
+        kind: The SQL type.
     """
 
     value: str
     kind: str
 
     def without(self, column: Column) -> RawValue:
-        """The same value, NULL where it is a code or a word that the column declares for a missing one."""
+        """The same value, NULL for the codes and words that the column declares as missing."""
         if not column.missing:
             return self
-        known = f"{self.text} IN ({', '.join(map(literal, sorted(column.missing_texts)))})"
+        is_missing = f"{self.text} IN ({', '.join(map(literal, sorted(column.missing_texts)))})"
         if isinstance(column, Numeric) and column.missing_numbers:
             numbers = ", ".join(f"({number!r})::DOUBLE" for number in column.missing_numbers)
-            known += f" OR {_number(self, column)} IN ({numbers})"
-        return RawValue(f"(CASE WHEN {known} THEN NULL ELSE {self.value} END)", self.kind)
+            is_missing += f" OR {_number(self, column)} IN ({numbers})"
+        return RawValue(f"(CASE WHEN {is_missing} THEN NULL ELSE {self.value} END)", self.kind)
 
     @property
     def text(self) -> str:
         """SQL for the text by which categories are compared."""
         if self.kind in INEXACT:
-            # Whole-number codes come as doubles where a frame had missing values: 1.0 is the category
-            # 1.
+            # A frame with missing values has whole-number codes as doubles: 1.0 is the category 1.
             value = self.value
             whole = f"{value} = trunc({value}) AND abs({value}) < {2 ** INEXACT[self.kind]}"
             number = f"WHEN {whole} THEN {value}::BIGINT::VARCHAR ELSE {value}::VARCHAR"
@@ -66,9 +65,9 @@ class RawValue:
         return f"CAST({self.value} AS VARCHAR)"
 
     def require_exact(self, name: str, texts: Iterable[str]) -> None:
-        """Raises ``PolicyError`` where a column's type takes one whole number for another.
+        """Raises ``PolicyError`` if the column's type cannot tell these whole numbers apart.
 
-        Missing rows may have decided the type, so the type must not decide the values of others.
+        Missing rows may have decided the type, so the type must not change other rows' values.
         """
         bits = INEXACT.get(self.kind, 0)
         if bits and any(_is_beyond(text, 2**bits) for text in texts):
@@ -92,8 +91,8 @@ class RawColumns:
 
     Attributes:
         values: The values of each declared column.
-        derived: The selected expressions beside the source's columns.
-        joins: The lookup tables, each with the value that is looked up.
+        derived: The expressions that are selected besides the source's columns.
+        joins: The joins with lookup tables.
     """
 
     values: Mapping[str, RawValue]
@@ -107,14 +106,14 @@ class RawColumns:
         Raises:
             PolicyError: A formula does not fit the types, or a lookup table was not read.
         """
-        given = (name for name, column in policy.columns.items() if not column.is_derived)
-        values = {name: RawValue(quoted(name), types[name]) for name in given}
-        made = {name: column for name, column in policy.columns.items() if column.is_derived}
-        if not made:
+        plain = (name for name, column in policy.columns.items() if not column.is_derived)
+        values = {name: RawValue(quoted(name), types[name]) for name in plain}
+        computed = {name: column for name, column in policy.columns.items() if column.is_derived}
+        if not computed:
             return cls(values).without(policy)
         prepare_formulas(connection)
         derived, joins = [], []
-        for number, (name, column) in enumerate(made.items()):
+        for number, (name, column) in enumerate(computed.items()):
             alias = _unused(f"derived_{number}", types)
             formula = _formula(connection, name, column)
             derived.append(f"{formula} AS {alias}")
@@ -135,7 +134,7 @@ class RawColumns:
         return replace(self, values=values)
 
     def rows(self, source: str) -> str:
-        """SQL for a source's rows with what is derived of each."""
+        """SQL for a source's rows with their derived values."""
         if not self.derived:
             return source
         return f"(SELECT *, {', '.join(self.derived)} FROM {source}) {' '.join(self.joins)}"
@@ -150,7 +149,7 @@ def _formula(connection: duckdb.DuckDBPyConnection, name: str, column: Column) -
 
 def _kind(connection: duckdb.DuckDBPyConnection, name: str, formula: str, types: dict[str, str]) -> str:
     """The type of a formula's values, which follows from its columns' types."""
-    # Times of day have no days to count, which TRY does not catch: a value shows it before any row does.
+    # TRY does not catch the error of counting days in a time of day, so a sample value is tried first.
     samples = {kind: "TIME '00:00'" if kind == "TIME" else f"CAST(NULL AS {kind})" for kind in types.values()}
     columns = ", ".join(f"{samples[kind]} AS {quoted(column)}" for column, kind in types.items())
     try:
@@ -162,7 +161,7 @@ def _kind(connection: duckdb.DuckDBPyConnection, name: str, formula: str, types:
 
 
 def _register(connection: duckdb.DuckDBPyConnection, table: str, name: str, policy: Policy) -> None:
-    """Makes a lookup table known to SQL."""
+    """Registers a lookup table with the connection."""
     if name not in policy.lookups:
         raise PolicyError(f"The lookup table of column {name!r} was not read; read the policy with `pinq.load_policy`.")
     pairs = policy.lookups[name]
@@ -172,34 +171,34 @@ def _register(connection: duckdb.DuckDBPyConnection, table: str, name: str, poli
 
 def _unused(name: str, types: dict[str, str]) -> str:
     """A name that no column of the source has."""
-    taken = {column.casefold() for column in types}
-    while any(column.startswith(name) for column in taken):
+    names = {column.casefold() for column in types}
+    while any(column.startswith(name) for column in names):
         name += "_"
     return name
 
 
-EXAMPLES = 50  # of values that a declaration does not read
+EXAMPLES = 50  # unreadable values shown for a column
 _UNSIGNED = ((2**8, "UTINYINT"), (2**16, "USMALLINT"), (2**32, "UINTEGER"))
 
 
 class Encoder:
     """The SQL that encodes a policy's rows.
 
-    Its result has columns ``c0``, ``c1``, ... in the policy's order and, where there is a
-    privacy unit, ``unit``, a keyed hash of it: nothing raw.
+    Its result has columns ``c0``, ``c1``, ... in the policy's order and, with a privacy unit,
+    ``unit``, a keyed hash of it. It has no raw values.
 
     Args:
-        connection: A connection that knows how the source spells numbers (``number_of``); it gets
-            types of its own.
+        connection: A connection that has the function ``number_of`` for the source's spelling of
+            numbers; types for the domains are created in it.
         policy: The policy of the columns.
-        types: The source's columns' types, as SQL calls them.
+        types: The SQL types of the source's columns.
         salt: The key of the hashes.
 
     Attributes:
-        columns: Names of the codes' columns.
-        kept: The condition under which a row of ``tried`` is encoded.
-        unit_kind: The type of the privacy unit's column, one name for all whose texts agree; empty
-            where a unit is a row.
+        columns: Names of the columns of codes.
+        condition: The condition under which a row of ``tried`` is encoded.
+        unit_kind: The type of the privacy unit's column, one name for all types with equal texts;
+            empty if a unit is a row.
     """
 
     def __init__(
@@ -217,15 +216,15 @@ class Encoder:
             self._select.append(f"md5({self._key} || CAST({quoted(self._unit.column)} AS VARCHAR)) AS unit")
 
     def tried(self, source: str) -> str:
-        """A query for the codes of all rows, NULL where a value cannot be encoded."""
+        """A query for the codes of all rows, NULL for a value that cannot be encoded."""
         return f"SELECT {', '.join(self._select)} FROM {self._raw.rows(source)}"
 
     def encoded(self, source: str) -> str:
         """A query for the codes of the rows that can be encoded and whose unit is known."""
-        known = "" if self._unit is None else " AND unit IS NOT NULL"
-        # An offset keeps the condition above the codes: DuckDB would put it below, in terms of the
-        # raw values, and compute each code twice.
-        return f"SELECT * FROM ({self.tried(source)} OFFSET 0) WHERE {self.condition}{known}"
+        has_unit = "" if self._unit is None else " AND unit IS NOT NULL"
+        # Without the offset DuckDB would push the condition down to the raw values, and compute each
+        # code twice.
+        return f"SELECT * FROM ({self.tried(source)} OFFSET 0) WHERE {self.condition}{has_unit}"
 
     @staticmethod
     def bounded(policy: Policy, salt: bytes, encoded: str) -> str:
@@ -236,24 +235,24 @@ class Encoder:
         Args:
             policy: The policy that declares the unit.
             salt: The key of the hashes.
-            encoded: A table of what ``encoded`` gives.
+            encoded: A table with the result of ``encoded``.
         """
         names = ", ".join(f"c{number}" for number in range(len(policy.columns)))
         text = " || ',' || ".join(names.split(", "))
         if policy.bounded_unit is None:
             return f"SELECT {names} FROM {encoded}"
-        # With max_rows 2, a unit's rows with the hashes 7e.., 1b.. and 40..: the last two are kept.
+        # With max_rows 2, of a unit's rows with the hashes 7e, 1b and 40 the last two are kept.
         nth = f"row_number() OVER (PARTITION BY unit ORDER BY md5({literal(salt.hex())} || {text}), {names})"
         return f"SELECT {names} FROM {encoded} QUALIFY {nth} <= {policy.bounded_unit.max_rows}"
 
     def compared(self, source: str, rows: int) -> str:
-        """A query for some rows: of each column the text of its value, and its code as in ``tried``."""
+        """A query for some rows: for each column the text of its value, and its code as in ``tried``."""
         texts = [f"CAST({self._raw.values[name].value} AS VARCHAR)" for name in self._policy.columns]
         pairs = (f"{text}, {code}" for text, code in zip(texts, self._select, strict=False))
         return f"SELECT {', '.join(pairs)} FROM {self._raw.rows(source)} LIMIT {rows}"
 
     def outside(self, source: str) -> str:
-        """A query for how many rows of each numeric column lie outside of its bounds."""
+        """A query for the number of rows outside the bounds of each numeric column."""
         counts = []
         for name, column in self._policy.schema_.numeric_columns.items():
             value = _number(self._raw.values[name], column)
@@ -262,7 +261,7 @@ class Encoder:
         return f"SELECT {', '.join(counts) or 'count(*) FILTER (false)'} FROM {self._raw.rows(source)}"
 
     def shapes(self, source: str) -> str:
-        """A query for the rows of each column by bar, the bars of ``bars_of``, as maps from bars to rows."""
+        """A query for a histogram of each column, over ``bars_of``: a map from bars to numbers of rows."""
         maps = []
         for (name, column), code in zip(self._policy.schema_.columns.items(), self._select, strict=False):
             bar = code.rpartition(" AS ")[0]
@@ -276,40 +275,40 @@ class Encoder:
         return f"SELECT count(*), {', '.join(maps)} FROM {self._raw.rows(source)}"
 
     def unread(self, source: str) -> str:
-        """A query that counts the values that a declaration cannot read, and lists the commonest."""
-        found = []
+        """A query that counts, for each column, the values that its declaration cannot read, with the commonest."""
+        counts = []
         for (name, column), code in zip(self._policy.columns.items(), self._select, strict=False):
             text = self._raw.values[name].text
-            read = (
+            value = (
                 code.rpartition(" AS ")[0] if column.type == "categorical" else _number(self._raw.values[name], column)
             )
-            which = f"FILTER ({text} IS NOT NULL AND {read} IS NULL)"
-            found += [f"count(*) {which}", f"approx_top_k({text}, {EXAMPLES}) {which}"]
-        return f"SELECT {', '.join(found)} FROM {self._raw.rows(source)}"
+            unread = f"FILTER ({text} IS NOT NULL AND {value} IS NULL)"
+            counts += [f"count(*) {unread}", f"approx_top_k({text}, {EXAMPLES}) {unread}"]
+        return f"SELECT {', '.join(counts)} FROM {self._raw.rows(source)}"
 
 
-BARS = 30  # of a picture of a number
+BARS = 30  # the most bars of a numeric column's histogram
 
 
 def bars_of(column: Numeric) -> tuple[int, float]:
-    """The number of bars between a number's bounds, and the width of each; all rows below are bar -1."""
+    """The number of bars between a column's bounds, and the width of each; bar -1 has all rows below."""
     cells = math.ceil(column.cells / BARS)  # of a bar
     return math.ceil(column.cells / cells), cells * float(column.step or 1)
 
 
 def encode(batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes = b"") -> pa.Table:
-    """Encodes a batch of raw rows. Any process can run it, because it needs its arguments only.
+    """Encodes a batch of raw rows. It needs its arguments only, so any process can run it.
 
     Args:
         batch: A batch with the policy's columns, as typed values or as text.
         policy: The policy of the columns. Its source is not read.
-        salt: The key of the hashes of units; the dataset's.
+        salt: The dataset's key, for hashes of units.
 
     Returns:
         The rows that can be encoded, in any order: columns ``c0``, ``c1``, ... of unsigned codes in
         the policy's order (``RowBlock.from_arrow`` reads them) and, with a privacy unit, ``unit``,
-        its keyed hash. Two batches together give the rows of each; only a caller with all rows of a
-        unit can choose the ``max_rows`` that are kept of it, by ``Encoder.bounded``. A call has a
+        its keyed hash. The result for two batches together is the union of their results. A caller
+        that has all rows of a unit keeps ``max_rows`` of them by ``Encoder.bounded``. A call has a
         fixed cost of some milliseconds, so pass it many rows.
     """
     with encoder_of(batch, policy, salt) as (connection, encoder):
@@ -320,7 +319,7 @@ def encode(batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes = b"") 
 def encoder_of(
     batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Encoder]]:
-    """Makes a batch of raw rows the table ``source`` of a connection, with what encodes it."""
+    """Opens a connection with a batch of raw rows as its table ``source``, and the encoder for it."""
     with duckdb.connect(
         config={"enable_external_access": "false", "autoinstall_known_extensions": "false"}
     ) as connection:
@@ -348,20 +347,20 @@ def bound(encoded: pa.Table, policy: Policy, salt: bytes) -> pa.Table:
 
 
 def candidate_columns(policy: Policy) -> dict[str, str]:
-    """The columns that ``Encoder.encoded`` gives where there is a privacy unit, and their types."""
+    """The columns of ``Encoder.encoded`` with a privacy unit, and their types."""
     codes = {f"c{number}": unsigned(column.codes) for number, column in enumerate(policy.columns.values())}
     return codes | {"unit": "VARCHAR"}
 
 
 def unsigned(count: int) -> str:
-    """The smallest unsigned type that can hold 0 .. count - 1, as SQL calls it."""
+    """The smallest unsigned SQL type that can hold 0 .. count - 1."""
     return next(name for cells, name in _UNSIGNED if count <= cells)
 
 
 def _codes(connection: duckdb.DuckDBPyConnection, policy: Policy, raw: RawColumns) -> list[str]:
-    """An expression for the code in each column, NULL where a value cannot be encoded."""
+    """An expression for the code in each column, NULL for a value that cannot be encoded."""
     numbers = {name: number for number, name in enumerate(policy.columns)}
-    # NULL is both: a value that is missing gets the code for that, one that cannot be encoded none.
+    # Up to `_or_missing` NULL means two things: a missing value, which may have a code, and an unreadable one.
     values, codes = {}, {}
     for name, numeric in policy.schema_.numeric_columns.items():
         values[name] = _number(raw.values[name], numeric)
@@ -379,36 +378,35 @@ def _codes(connection: duckdb.DuckDBPyConnection, policy: Policy, raw: RawColumn
 def _cell(value: str, column: Numeric) -> str:
     """The grid cell of a number: 37 is in cell 18 of a grid from 0 in steps of 2."""
     lower, width = float(column.lower), float(column.width)
-    # A number a rounding error below an edge is on it: 0.3 of a grid by tenths is
-    # 2.9999999999999996 cells from 0 by floating point, and in cell 3.
+    # The tolerance undoes rounding errors at edges: on a grid by tenths, 0.3 is computed as
+    # 2.9999999999999996 cells from 0, and belongs to cell 3.
     cell = f"floor(({value} - ({lower!r})::DOUBLE) / ({width!r})::DOUBLE + {column.tolerance!r})"
-    # least() and greatest() would take twice the time. A missing number has a missing cell.
+    # least() and greatest() would take twice the time. The cell of NULL is NULL.
     return f"CASE WHEN {cell} < 0 THEN 0 WHEN {cell} >= {column.cells} THEN {column.cells - 1} ELSE {cell} END"
 
 
 def _position(connection: duckdb.DuckDBPyConnection, number: int, value: str, column: Categorical) -> str:
-    """The position of a text in the declared list, by a type that this makes."""
-    # An enum of the declared values finds any value's place. None of them holds a NUL character, so
-    # each is a literal.
+    """The position of a text in the declared list, by an enum type that is created here."""
+    # No declared value holds a NUL character, so each can be a literal.
     values = ", ".join(map(literal, column.texts))
     connection.execute(f"CREATE OR REPLACE TEMP TYPE domain_{number} AS ENUM ({values})")
     code = f"enum_code(TRY_CAST({value} AS domain_{number}))"
-    # A code is an unsigned octet where the values are few; what follows from two is as wide as both.
+    # The enum's code may be an octet. Cast it, so that the code of undeclared values fits.
     undeclared = f"CASE WHEN {value} IS NOT NULL THEN {column.other_code} END"
     return code if column.other is None else f"coalesce({code}::BIGINT, {undeclared})"
 
 
 def _number(raw: RawValue, column: Numeric) -> str:
-    """The number of a value or of its text; the days or minutes of a date; NULL for other texts."""
+    """The number of a value or of its text (of a date, its days or minutes); NULL for other texts."""
     if column.microseconds is not None:
         return moment_number(raw.value, raw.kind, column.microseconds)
     return f"nullif(number_of({raw.value}), 'nan'::DOUBLE)"
 
 
 def _or_missing(code: str, value: str, column: Column) -> str:
-    """A code, or that of a missing value where the column has one.
+    """A code; for a missing value the column's code for missing values, if it has one.
 
-    An undeclared category is not missing but undeclared.
+    An undeclared category is not missing.
     """
     if not column.nullable:
         return code
@@ -420,7 +418,7 @@ class EncodingReport:
     """The exact numbers of encoded, omitted and clamped rows, for the provider only.
 
     Attributes:
-        source_rows: Rows in the source, lines that could not be read included.
+        source_rows: Rows in the source, including unreadable lines.
         encoded_rows: Rows that queries see.
         over_unit: Rows beyond their unit's contribution bound, or whose unit is missing.
         left_out: For each column, rows whose value could not be encoded (a row can count for
@@ -441,7 +439,7 @@ class EncodingReport:
 
 
 class Losses:
-    """Counts what encoding does to each piece of a source; pieces add up.
+    """Counts rows that encoding leaves out or clamps in each piece of a source; pieces add up.
 
     Attributes:
         numbers: Rows, rows that can be encoded, rows that each column leaves out, and rows that
@@ -455,7 +453,7 @@ class Losses:
         self._unread: dict[str, tuple[int, list[str]]] = {name: (0, []) for name in self._columns}
 
     def add(self, connection: duckdb.DuckDBPyConnection, encoder: Encoder, piece: str) -> None:
-        """Counts a piece, by its name in SQL."""
+        """Counts a piece, given by its name in SQL."""
         counts = ["count(*)", f"count(*) FILTER ({encoder.condition})"]
         counts += [f"count(*) FILTER ({name} IS NULL)" for name in encoder.columns]
         (left_out,) = connection.execute(f"SELECT {', '.join(counts)} FROM ({encoder.tried(piece)})").fetchall()
@@ -463,12 +461,12 @@ class Losses:
         self.numbers += [*left_out, *clamped[: len(self._numeric)]]
         (unread,) = connection.execute(encoder.unread(piece)).fetchall()
         for name, count, texts in zip(self._columns, unread[::2], unread[1::2], strict=True):
-            before, known = self._unread[name]
-            self._unread[name] = before + count, list(dict.fromkeys([*known, *(texts or ())]))[:EXAMPLES]
+            total, examples = self._unread[name]
+            self._unread[name] = total + count, list(dict.fromkeys([*examples, *(texts or ())]))[:EXAMPLES]
 
     def report(self, encoded: int, lines: Lines) -> EncodingReport:
         """The counts of a source with ``encoded`` remaining rows."""
-        rows, encodable, *rest = self.numbers.tolist()
-        left_out = dict(zip(self._columns, rest, strict=False))
-        clamped = dict(zip(self._numeric, rest[len(self._columns) :], strict=True))
+        rows, encodable, *by_column = self.numbers.tolist()
+        left_out = dict(zip(self._columns, by_column, strict=False))
+        clamped = dict(zip(self._numeric, by_column[len(self._columns) :], strict=True))
         return EncodingReport(rows + lines.lost, encoded, encodable - encoded, left_out, clamped, lines, self._unread)

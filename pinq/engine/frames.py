@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of pandas as Arrow tables: typed columns as they are, columns of Python objects as one text for each object.
+"""Frames of pandas as Arrow tables: typed columns unchanged, columns of Python objects as texts.
 
-A column of objects has no type of its own. A library that looks for one takes it from all rows: one
-``Decimal("0.25")`` gives every ``Decimal("1.5")`` a second decimal, and one text among whole numbers
-leaves no type at all. So each object becomes the text that it has in a typed column or in a text
-file, by its own class and the column's declaration alone.
+A column of objects has no type. A library that infers one looks at all rows: one ``Decimal("0.25")``
+gives every ``Decimal("1.5")`` a second decimal, and one text among whole numbers prevents any type.
+So each object becomes the text that it has in a typed column or in a text file. Its class and the
+column's declaration alone decide.
 
 Privacy:
-    The text of an object follows from this object and the policy, so what is read of a frame's
-    column of objects is a row-wise map, stability 1. An object that has no text (nested data, an
-    unknown class, a character that Unicode does not have) is that row's missing value, and never an
-    error of the whole frame. Held by: tests/property/test_rows_alone.py.
+    The text of an object depends on this object and the policy, so reading a column of objects is
+    a row-wise map, stability 1. An object without a text (nested data, an unknown class, a
+    character that Unicode does not have) is that row's missing value, never an error of the whole
+    frame. Held by: tests/property/test_rows_alone.py.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from pinq.errors import PolicyError
 from pinq.policy.policy import Policy
 
 MAX_EXPONENT = 400
-"""Decimals beyond these powers of ten are missing: no double holds them, and their digits may fill the memory."""
+"""Decimals beyond 10^400 or below 10^-400 are missing: no double holds them, and their digits may fill the memory."""
 _SPANS = ("Period", "Interval")
-"""The classes of pandas whose values Arrow keeps as plain numbers; each is read as its text, 2024-03."""
+"""The classes of pandas that Arrow stores as plain numbers; each value is read as its text, such as 2024-03."""
 _MISSING = ("NoneType", "NaTType", "NAType")
-"""The classes of missing values, beside floats that are NaN."""
+"""The classes of missing values; NaN is missing too."""
 _AT_ONCE = {
     str: pa.string(),
     int: pa.int64(),
@@ -42,7 +42,7 @@ _AT_ONCE = {
     date: pa.date32(),
     datetime: pa.timestamp("us"),
 }
-"""The types of Arrow whose texts are those of all values of a class, and not of its subclasses."""
+"""For a class, without its subclasses, the Arrow type that gives the same texts."""
 
 
 def frame_table(frame: Any, policy: Policy, column_names: Container[str] | None) -> pa.Table:
@@ -54,61 +54,59 @@ def frame_table(frame: Any, policy: Policy, column_names: Container[str] | None)
         column_names: The columns that are read; None for all.
 
     Raises:
-        PolicyError: A column's type is none that Arrow has.
+        PolicyError: Arrow has no type for a column.
     """
     plain = {name: column for name, column in policy.columns.items() if column.formula is None and not column.lookup}
     numbers = {(column.sources or (name,))[0] for name, column in plain.items() if column.type == "numeric"}
     unit = None if policy.bounded_unit is None else policy.bounded_unit.column
     names = list(map(str, frame.columns))
-    places = [place for place, name in enumerate(names) if column_names is None or name in column_names]
-    read = [
-        _column(frame.iloc[:, place], number=names[place] in numbers, unit=names[place] == unit) for place in places
+    indices = [index for index, name in enumerate(names) if column_names is None or name in column_names]
+    arrays = [
+        _column(frame.iloc[:, index], number=names[index] in numbers, unit=names[index] == unit) for index in indices
     ]
-    return pa.table(read, names=[names[place] for place in places])
+    return pa.table(arrays, names=[names[index] for index in indices])
 
 
 def _column(column: Any, *, number: bool, unit: bool) -> pa.Array:
-    # A column of categories has what its list of categories has.
-    own = getattr(column.dtype, "categories", column).dtype
-    if own.type is np.object_ or getattr(own, "storage", "") == "python" or own.type.__name__ in _SPANS:
+    # The type of a column of categories is that of its categories.
+    kind = getattr(column.dtype, "categories", column).dtype
+    if kind.type is np.object_ or getattr(kind, "storage", "") == "python" or kind.type.__name__ in _SPANS:
         return texts_of(column.astype(object).to_numpy(), number=number, unit=unit)
     try:
         return pa.array(column, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError):  # whose text may quote a value
+    except (pa.ArrowException, TypeError, ValueError):  # the error's text may quote a value
         raise PolicyError(
-            f"The column {column.name!r} of `data` has the type {own}, which is not read; make it text, numbers, "
+            f"The column {column.name!r} of `data` has the type {kind}, which is not read; make it text, numbers, "
             "dates or truth values."
         ) from None
 
 
 def texts_of(values: Sequence[object] | np.ndarray, *, number: bool = False, unit: bool = False) -> pa.Array:
-    """Returns the texts of objects, null for a missing one; arguments as for ``text_of``."""
+    """Returns the texts of objects, null for a missing value; arguments as for ``text_of``."""
     kinds = {kind for kind in set(map(type, values)) if kind.__name__ not in _MISSING}
-    with suppress(
-        pa.ArrowException, TypeError, ValueError, OverflowError
-    ):  # 2^63, the year 3000, a float, a text that is none
+    with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):  # such as 2^63 or the year 3000
         if (texts := _at_once(values, kinds, number)) is not None:
             return texts
     return pa.array([text_of(value, number=number, unit=unit) for value in values], pa.string())
 
 
 def _at_once(values: Sequence[object] | np.ndarray, kinds: set[type], number: bool) -> pa.Array | None:
-    """The same in a tenth of the time, for values of one class; None where these texts may be others."""
-    from pandas import Timestamp  # here, for a server of files does without it
+    """The same texts in a tenth of the time, for values of one class; None if Arrow's texts may differ."""
+    from pandas import Timestamp  # imported here, because a server of files does not need it
 
-    # Among texts Arrow refuses all floats but NaN; among whole numbers it would drop the fraction of one.
+    # Among texts Arrow accepts NaN and no other float. Among whole numbers it would drop a float's fraction.
     kind, *others = kinds - {float} if str in kinds else kinds or {str}
-    own = {**_AT_ONCE, Timestamp: pa.timestamp("ns")}.get(kind)
+    arrow_type = {**_AT_ONCE, Timestamp: pa.timestamp("ns")}.get(kind)
     if others or (number and kind is bool):
         return None
     if kind is float:
         distinct, places = np.unique(np.asarray(values, float), return_inverse=True)  # 0.0 and -0.0 have one text
         return pa.array(map(text_of, distinct.tolist()), pa.string()).take(pa.array(places))
-    times = own is not None and pa.types.is_timestamp(own)
-    if own is None or (times and any(getattr(value, "tzinfo", None) for value in values)):
+    times = arrow_type is not None and pa.types.is_timestamp(arrow_type)
+    if arrow_type is None or (times and any(getattr(value, "tzinfo", None) for value in values)):
         return None
-    texts = pa.array(values, own, from_pandas=True).cast(pa.string())
-    # 08:00:05.250000 is 08:00:05.25, and 08:00:00.000000 is 08:00:00.
+    texts = pa.array(values, arrow_type, from_pandas=True).cast(pa.string())
+    # 08:00:05.250000 becomes 08:00:05.25, and 08:00:00.000000 becomes 08:00:00.
     return pc.utf8_rtrim(pc.utf8_rtrim(texts, "0"), ".") if times else texts
 
 
@@ -117,17 +115,17 @@ def text_of(value: object, *, number: bool = False, unit: bool = False) -> str |
 
     Args:
         value: The object.
-        number: Whether the column is declared numeric, where a truth value is 1 or 0.
-        unit: Whether it is the privacy unit's, where equal numbers need one text.
+        number: Whether the column is declared numeric. Then a truth value is 1 or 0.
+        unit: Whether it is the privacy unit's column. Then equal numbers have one text.
     """
     try:
         return _text(_plain(value), number, unit)
-    except (ArithmeticError, ValueError):  # a zone beyond the year 9999, a character that is none
+    except (ArithmeticError, ValueError):  # such as a zone beyond the year 9999, or half a surrogate pair
         return None
 
 
 def _plain(value: object) -> object:
-    """A scalar of numpy as Python has it."""
+    """A scalar of numpy as a Python object; other objects unchanged."""
     if isinstance(value, np.datetime64):
         return value.astype("datetime64[us]").item()
     return value.item() if isinstance(value, np.generic) else value
@@ -136,7 +134,7 @@ def _plain(value: object) -> object:
 def _text(value: object, number: bool, unit: bool) -> str | None:
     match value:
         case str():
-            return value.encode().decode()  # as str has it, whatever a class of it shows
+            return value.encode().decode()  # the text of str, whatever a subclass prints
         case bool():
             return str(int(value)) if number else str(value).lower()
         case int():
@@ -162,14 +160,14 @@ def _decimal(value: Decimal, unit: bool) -> str | None:
         return None
     text = format(value, "f")
     if not unit:
-        return text  # 1.50 is a category of its own, as in a column of two decimals
+        return text  # 1.50 is another category than 1.5, as in a column of two decimals
     # 5.00 and 5 are one person.
     return str(int(value)) if value.is_finite() and value == int(value) else text.rstrip("0")
 
 
 def _moment(value: datetime) -> str | None:
-    """A time as a database writes it, in UTC if it has a zone; pandas' NaT is one, and differs from itself."""
-    if value != value:
+    """A time as a database writes it, in UTC if it has a zone."""
+    if value != value:  # pandas' NaT, which is a datetime
         return None
     zone = "" if value.utcoffset() is None else "+00"
     text = (value.astimezone(UTC).replace(tzinfo=None) if zone else value).isoformat(" ")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joins that are the provider's: a table of a policy may be a SELECT over its other tables.
+"""The provider's joins: a table of a policy may be a SELECT over its other tables.
 
 The grammar is small, and right by construction. Tables are joined where their persons are equal,
-and grouped by their persons among other columns; all else looks at one row:
+and grouped by their persons and other columns; all other expressions look at one row:
 
     SELECT   columns, expressions of a row, and in groups count, sum, min, max, bool_and, bool_or
     FROM     tables of the policy, or a SELECT of this grammar in parentheses, with a name
@@ -11,21 +11,20 @@ and grouped by their persons among other columns; all else looks at one row:
     GROUP BY columns, one of them a table's persons
 
 So there is no window, limit, order, union, random draw, file or table function, and no subquery
-elsewhere. DuckDB parses the SELECT, and another text is written from what was understood of its
-tree. Only this text runs.
+elsewhere. DuckDB parses the SELECT. A new text is written from the parts of its tree that the grammar
+has, and only this text runs.
 
 Privacy:
     Adjacency: tables that differ by all rows of one unit. Claim: a row of the result is a function
     of the rows of the unit that it names, so the results differ by that unit's rows alone, and
-    ``max_rows`` of these are kept (privacy.md 9.3). Why: by induction over the SELECT, of the
-    columns of a row that hold persons those that are not empty name one unit, of whose rows alone
-    the row is made; or all are empty. A table has one such column. A join adds rows whose person is
-    equal, and nothing is equal to an empty one; whether a LEFT JOIN finds any follows from the same
-    unit. An expression sees one row, and its error is its missing value. A group has one unit, or
-    no person at all. The result must have a column of persons under the name of the privacy unit,
-    and rows in which it is empty are left out. Persons are compared by the texts by which the
-    encoder knows them: by no collation, and not as numbers. Aggregates are exact, whatever the
-    order in which rows come: sums are of decimals.
+    ``max_rows`` of these are kept (privacy.md 9.3). Why, by induction over the SELECT: all non-empty
+    columns of persons in a row name the same unit, and the row is made of this unit's rows alone; or
+    all of them are empty. A table has one such column. A join adds rows of an equal person, and
+    nothing equals an empty one; the result of a LEFT JOIN depends on the same unit. An expression
+    sees one row, and its error is its missing value. A group has one unit, or no person at all. The
+    result must have a column of persons under the name of the privacy unit; rows in which it is
+    empty are left out. Persons are compared by the texts that the encoder uses, without a collation,
+    and never as numbers. Aggregates are exact in any order of rows: sums are of decimals.
     Held by: tests/integration/provider/test_joined_tables.py.
 """
 
@@ -56,9 +55,9 @@ from pinq.errors import PolicyError
 from pinq.policy.policy import Joined, Policy, SelectedRows
 
 AGGREGATES = frozenset(("count", "count_star", "sum", "min", "max", "bool_and", "bool_or"))
-"""What a SELECT may call for a group: functions of its rows in any order."""
+"""The functions of a group's rows, in any order, that a SELECT may call."""
 EXACT = "DECIMAL(18, 6)"
-"""As what the values of a sum are read, so that none is rounded otherwise in another order, and no sum overflows."""
+"""The type of the values of a sum, so that rounding does not depend on the order, and no sum overflows."""
 
 _WORDS = {
     "modifiers": "ORDER BY, LIMIT or DISTINCT",
@@ -79,8 +78,8 @@ class _Relation:
 
     Attributes:
         persons: The names of its columns that hold persons.
-        reads: The names of its columns that are read; filled while expressions are.
-        columns: All its columns; None where only the source knows.
+        reads: The names of its columns that expressions read; filled as they are read.
+        columns: All its columns; None if only the source knows them.
         growth: The largest number of characters that it makes of one character of a file.
     """
 
@@ -103,30 +102,31 @@ def completed(policy: Policy) -> Policy:
         for table in policy.each:
             check_formulas(table)
         tables = {name: checked_join(with_lookups(table), policy.tables) for name, table in policy.tables.items()}
-        own = checked_join(with_lookups(policy), policy.tables)
+        main = checked_join(with_lookups(policy), policy.tables)
     except RecursionError:
         raise PolicyError(f"A formula or a SELECT of {policy.dataset!r} is nested too deeply.") from None
-    return own.model_copy(update={"tables": tables}) if tables else own
+    return main.model_copy(update={"tables": tables}) if tables else main
 
 
 def checked_join(policy: Policy, tables: Mapping[str, Policy]) -> Policy:
-    """A table's policy, with what its SELECT reads where its source is one; looks at no source.
+    """A table's policy, completed by the checked SELECT if its source is one; reads no source.
 
     Args:
         policy: The policy of the table.
         tables: All tables of the policy.
 
     Raises:
-        PolicyError: The rows of the SELECT may be made of two units, or it cannot be shown that they are not.
+        PolicyError: The grammar does not exclude that a row of the SELECT is made of two units.
     """
     if not isinstance(policy.source, SelectedRows) or policy.joined is not None:
         return policy
     with duckdb.connect(config={"enable_external_access": "false", "autoinstall_known_extensions": "false"}) as parser:
         reader = _Reader(parser, policy, tables)
-        query, made = reader.select(reader.parsed(policy.source.select)["node"])
+        query, relation = reader.select(reader.parsed(policy.source.select)["node"])
     unit = declared_columns(policy)[-1]
     reader.require(
-        folded(unit) in made.persons, f"has no column {unit!r} (the `privacy_unit`) that is a table's column of persons"
+        folded(unit) in relation.persons,
+        f"has no column {unit!r} (the `privacy_unit`) that is a table's column of persons",
     )
     columns = {name: tuple(reader.reads[name].values()) for name in reader.tables}
     return policy.model_copy(update={"joined": Joined(query=query, tables=reader.tables, columns=columns)})
@@ -141,8 +141,8 @@ class _Reader:
         every: All tables of the policy.
 
     Attributes:
-        tables: The tables that were read, by their names in the new text.
-        reads: The columns of each that were read.
+        tables: The tables that the SELECT reads, by their names in the new text.
+        reads: The columns of each that it reads.
     """
 
     def __init__(self, parser: duckdb.DuckDBPyConnection, policy: Policy, every: Mapping[str, Policy]) -> None:
@@ -151,7 +151,7 @@ class _Reader:
         self._plain = self.parsed("SELECT 1 FROM a JOIN (SELECT 1 FROM b) c ON true GROUP BY 1")["node"]
 
     def require(self, fulfilled: object, fault: str) -> None:
-        """Raises ``PolicyError`` with this fault, if it is one."""
+        """Raises ``PolicyError`` with this fault unless the condition is fulfilled."""
         if not fulfilled:
             raise PolicyError(f"{self._where} {fault}. Each row must be made of rows of one person.")
 
@@ -165,8 +165,8 @@ class _Reader:
     def select(self, node: dict[str, Any]) -> tuple[str, _Relation]:
         """Reads a SELECT; returns its new text, and the table that it makes."""
         self.require(node["type"] == "SELECT_NODE", "is a UNION, or no SELECT with FROM")
-        own = ("select_list", "from_table", "where_clause", "group_expressions", "group_sets")
-        self._require_plain(node, self._plain, own)
+        keys = ("select_list", "from_table", "where_clause", "group_expressions", "group_sets")
+        self._require_plain(node, self._plain, keys)
         source, scope = self._from(node["from_table"])
         groups = [self._column(group, scope) for group in node["group_expressions"]]
         self.require(node["group_sets"] == ([[*range(len(groups))]] if groups else []), f"has {_WORDS['group_sets']}")
@@ -194,14 +194,14 @@ class _Reader:
         return query, _Relation(frozenset(persons), {}, frozenset(map(folded, items)), growth)
 
     def _require_plain(self, node: dict[str, Any], plain: dict[str, Any], read: tuple[str, ...]) -> None:
-        """Requires that all keys of a node but those that are read have the values of a plain one."""
+        """Requires that all keys of a node have the values of a plain one, except keys that are read elsewhere."""
         for key in sorted(node.keys() | plain.keys()):
             if key not in read:
                 same = key in node and node[key] == plain.get(key)
                 self.require(same, f"has {_WORDS.get(key, key.replace('_', ' '))}")
 
     def _from(self, node: dict[str, Any]) -> tuple[str, _Scope]:
-        """Reads what stands in FROM; returns its new text, and the tables by the names that they have there."""
+        """Reads a FROM clause; returns its new text, and its tables by their names in it."""
         plain = self._plain["from_table"]
         match node["type"]:
             case "BASE_TABLE":
@@ -218,37 +218,38 @@ class _Reader:
         raise PolicyError(f"{self._where} reads something that is no table of the policy, beside FROM or in it.")
 
     def _table(self, name: str, alias: str) -> tuple[str, _Scope]:
-        known = ", ".join(own for own, table in self._every.items() if not isinstance(table.source, SelectedRows))
-        self.require(name in self._every, f"reads {name!r}, which is none of the policy's tables: {known}")
+        names = ", ".join(key for key, table in self._every.items() if not isinstance(table.source, SelectedRows))
+        self.require(name in self._every, f"reads {name!r}, which is none of the policy's tables: {names}")
         table = self._every[name]
         self.require(
             table.named_paths or table.database,
             f"reads {name!r}, which is neither files nor a table of a database file",
         )
         unit = declared_columns(table)[-1]
-        own = next((own for own, read in self.tables.items() if read is table), f"joined{len(self.tables)}")
-        self.tables[own] = table
-        reads = self.reads.setdefault(own, {folded(unit): unit})
-        return f"{own} AS {quoted(alias)}", {folded(alias): _Relation(frozenset([folded(unit)]), reads)}
+        view = next((view for view, policy in self.tables.items() if policy is table), f"joined{len(self.tables)}")
+        self.tables[view] = table
+        reads = self.reads.setdefault(view, {folded(unit): unit})
+        return f"{view} AS {quoted(alias)}", {folded(alias): _Relation(frozenset([folded(unit)]), reads)}
 
     def _join(self, node: dict[str, Any]) -> tuple[str, _Scope]:
         self.require(node["join_type"] in ("INNER", "LEFT"), f"has {_WORDS['join_type']}")
-        (left, one), (right, other) = self._from(node["left"]), self._from(node["right"])
-        self.require(not one.keys() & other.keys(), "gives two tables one name")
-        pairs = list[str]()
+        (left, left_scope), (right, right_scope) = self._from(node["left"]), self._from(node["right"])
+        self.require(not left_scope.keys() & right_scope.keys(), "gives two tables one name")
+        scope, pairs = left_scope | right_scope, list[str]()
         for equal in _conjuncts(node["condition"]):
-            columns = [self._column(side, one | other) for side in (equal.get("left"), equal.get("right"))]
-            persons = all(column in (one | other)[name].persons for name, column in columns)
+            columns = [self._column(side, scope) for side in (equal.get("left"), equal.get("right"))]
+            persons = all(column in scope[name].persons for name, column in columns)
+            sides = {name in left_scope for name, _ in columns}
             self.require(
-                equal["type"] == "COMPARE_EQUAL" and persons and (columns[0][0] in one) != (columns[1][0] in one),
+                equal["type"] == "COMPARE_EQUAL" and persons and len(sides) == 2,
                 "joins rows of several people: ON must say that persons of a table are those of another, and no more",
             )
             pairs.append(" = ".join(f"{quoted(name)}.{quoted(column)}" for name, column in columns))
         right = f"({right})" if node["right"]["type"] == "JOIN" else right
-        return f"{left} {node['join_type']} JOIN {right} ON {' AND '.join(pairs)}", one | other
+        return f"{left} {node['join_type']} JOIN {right} ON {' AND '.join(pairs)}", scope
 
     def _column(self, node: Any, scope: _Scope) -> tuple[str, str]:
-        """Resolves a column's name in place; returns its table's name and its own, folded."""
+        """Resolves a column's name in place; returns the names of its table and of the column, folded."""
         self.require(node and node["class"] == "COLUMN_REF", "has an expression where a column must stand")
         names = column_of(node)
         if len(names) == 1 and len(scope) == 1:
@@ -265,7 +266,7 @@ class _Reader:
     def _value(self, node: dict[str, Any], scope: _Scope, *, grouped: bool) -> str:
         """Writes a value: an aggregate of a group, or an expression of a row."""
         name = node.get("function_name")
-        if node["class"] != "FUNCTION" or name not in AGGREGATES:  # a window has such a name, too
+        if node["class"] != "FUNCTION" or name not in AGGREGATES:  # a window may have the name of an aggregate
             return self._scalar(node, scope)
         self.require(grouped, "counts over rows of several people: GROUP BY a table's column of persons")
         values = [argument["expression"] for argument in node["arguments"]]
@@ -278,12 +279,12 @@ class _Reader:
         return f"{call} FILTER (WHERE {self._condition(node['filter'], scope)})" if node["filter"] else call
 
     def _condition(self, node: dict[str, Any], scope: _Scope) -> str:
-        """Writes a condition. A text that is neither true nor false is missing: WHERE itself would fail on it."""
+        """Writes a condition. A text that is neither true nor false is missing; without the cast WHERE would fail."""
         return f"TRY_CAST({self._scalar(node, scope)} AS BOOLEAN)"
 
     def _scalar(self, node: dict[str, Any], scope: _Scope) -> str:
-        """Writes an expression of one row, whose error is its missing value."""
-        columns = {self._column(one, scope) for one in nodes(node) if one["class"] == "COLUMN_REF"}
+        """Writes an expression of one row; an error becomes its missing value."""
+        columns = {self._column(part, scope) for part in nodes(node) if part["class"] == "COLUMN_REF"}
         row_wise(node, self._where, columns)
         if node["class"] == "COLUMN_REF":
             return ".".join(map(quoted, node["column_names"]))
@@ -295,7 +296,7 @@ class _Reader:
 
 
 def _growth(part: dict[str, Any]) -> int:
-    """The largest number of characters that an expression makes of one: it repeats texts, and replaces in them."""
+    """The largest number of characters that concatenation and replacements of an expression make of one."""
     joined = [node for node in nodes(part) if node.get("function_name") in ("||", "concat")]
     return growth_of(part) * (1 + sum(len(listed(node["arguments"])) - 1 for node in joined))
 

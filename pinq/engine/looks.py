@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says what values look like that are neither plain numbers nor dates nor categories, for who proposes a policy.
+"""Recognises unusual kinds of values for the proposal of a policy: amounts, other dates, missing codes.
 
-Nothing here reads a value: it names a kind of texts, and what may be declared for it. So a column is
-left out for its true reason, and codes for missing values do not become bounds.
+It names the kind and a declaration for it, and converts no value. So a proposal gives the true reason
+for leaving out a column, and codes for missing values do not become bounds.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pinq.engine.sources import quoted
 from pinq.public.columns import number_of_text
 from pinq.public.dates import DAY, write_moment
 
-MOSTLY = 0.8  # of the texts have a form
-SOME = 0.05  # of them have another form of the same
-MOST_WORDS = 5  # different texts among numbers; a fifth of the values are numbers
-MOST_CODES = 4  # of one column
+MOSTLY = 0.8  # the least share of texts that have one form
+SOME = 0.05  # the least share of texts in a second form of numbers
+MOST_WORDS = 5  # the most different texts among numbers, and the most values for each number
+MOST_CODES = 4  # the most codes for missing values of one column
 USUAL = (-43_829, 47_846)  # days since 1970: from 1850 to 2100
-NEVER = ("1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01")  # zero, as programs write it as a date
-SHOWN = 200  # different texts that are looked at
+NEVER = ("1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01")  # the number 0 as a date, in several programs
+SHOWN = 200  # different texts that are examined
 _AMOUNT = re.compile(r"(?P<before>[A-Z]{3}(?=\W)|[$€£¥]|[<>≤≥])?\W{0,2}\d[\d.,'\u00a0\u202f ]*(?P<after>[^\d]{0,8})")
 _OTHER_DATES = "dates in another form, such as {!r}; write 2024-11-16 in the source, or derive a date by a `formula:`"
 _OTHER_DIGITS = re.compile(r"(?=.*[^\x00-\x7f])[+\-\u2212\u2013\uff0d]?\d[\d.,·\u066b\u066c\uff0e\uff0c'’\s]*")
@@ -46,31 +46,31 @@ _WORDS = (
     r"[#<]?n/?a>?|nan|n\.a\.|null|nil|none|missing|unknown|unbekannt|k\.? ?a\.?|keine angabe|[-*.?#/ ]+|not available"
 )
 CODES = (*range(-9, 0), *(sign * int(digit * length) for sign in (1, -1) for digit in "789" for length in range(2, 7)))
-"""Numbers that stand for missing values in many tables, such as -9 and 999."""
+"""Numbers that mean a missing value in many tables, such as -9 and 999."""
 
 
 def looks_like(texts: Sequence[str]) -> str:
-    """Says what most of a column's texts are; empty for no known form."""
-    for pattern, said in _FORMS.items():
+    """The form that most of a column's texts have, in words; empty for no known form."""
+    for pattern, description in _FORMS.items():
         if len(alike := _written(re.compile(pattern), texts)) >= MOSTLY * len(texts) > 0:
-            return said.format(alike[0])
-    found = [match for text in texts if (match := _AMOUNT.fullmatch(text.strip()))]
-    signs = {(match["before"], match["after"].strip()) for match in found} - {(None, "")}
-    if found and len(found) >= MOSTLY * len(texts) and 0 < len(signs) <= 5:
-        shown = next(match[0] for match in found if (match["before"], match["after"].strip()) in signs)
+            return description.format(alike[0])
+    amounts = [match for text in texts if (match := _AMOUNT.fullmatch(text.strip()))]
+    signs = {(match["before"], match["after"].strip()) for match in amounts} - {(None, "")}
+    if amounts and len(amounts) >= MOSTLY * len(texts) and 0 < len(signs) <= 5:
+        shown = next(match[0] for match in amounts if (match["before"], match["after"].strip()) in signs)
         return f"numbers with a sign or unit, such as {shown!r}; derive a number by a `formula:`"
     plain = [_written(re.compile(rf"[+-]?\d+{decimals}", re.ASCII), texts) for decimals in ("", "[.]\\d+", "[,]\\d+")]
-    other = _written(_OTHER_DIGITS, texts) or _written(_GROUPS_OF_TWO, texts)
-    if sum(map(len, (other, *plain))) >= MOSTLY * len(texts) > 0:
-        if len(other) >= SOME * len(texts):
-            return f"numbers in other digits or signs, such as {other[0]!r}; write them by 0 to 9 and one sign"
+    unusual = _written(_OTHER_DIGITS, texts) or _written(_GROUPS_OF_TWO, texts)
+    if sum(map(len, (unusual, *plain))) >= MOSTLY * len(texts) > 0:
+        if len(unusual) >= SOME * len(texts):
+            return f"numbers in other digits or signs, such as {unusual[0]!r}; write them by 0 to 9 and one sign"
         if min(map(len, plain[1:])) >= SOME * len(texts):
             return f"numbers in two forms, such as {plain[1][0]!r} and {plain[2][0]!r}; write all of them in one"
     return ""
 
 
 def _written(form: re.Pattern[str], texts: Sequence[str]) -> list[str]:
-    """The texts of a form, blanks around them aside."""
+    """The texts of a form, without blanks around them."""
     return [text for text in texts if form.fullmatch(text.strip())]
 
 
@@ -86,34 +86,34 @@ def missing_words(values: Iterable[object]) -> list[str]:
 
 
 def missing_codes(numbers: Iterable[float]) -> list[float]:
-    """The known codes among a column's different numbers that lie far from all others, in order."""
-    listed = set(numbers)
-    others = listed - set(CODES)
+    """The known codes among a column's numbers that lie far from its other numbers, in order."""
+    distinct = set(numbers)
+    others = distinct - set(CODES)
     if not others:
         return []
     low, high = min(others), max(others)
     far = 0.2 * (high - low)
-    found = sorted(code for code in listed & set(CODES) if code > high + far or code < low - far or code < 0 <= low)
-    return found if len(found) <= MOST_CODES else []
+    codes = sorted(code for code in distinct & set(CODES) if code > high + far or code < low - far or code < 0 <= low)
+    return codes if len(codes) <= MOST_CODES else []
 
 
 def unusual_dates(first: float, last: float) -> dict[str, str]:
-    """Names dates that lie far away, or that programs write for none."""
+    """Notes on dates that lie far away, or that programs write for a missing date."""
     days = {key: write_moment(math.floor(day) * DAY)[:10] for key, day in (("lower", first), ("upper", last))}
     strange = (first < USUAL[0] or days["lower"] in NEVER, last > USUAL[1])
-    said = "such as {0}: where it stands for a missing date, write `missing: ['{0}']`; of another calendar, convert it"
-    return {key: said.format(day) for (key, day), so in zip(days.items(), strange, strict=True) if so}
+    note = "such as {0}: where it stands for a missing date, write `missing: ['{0}']`; of another calendar, convert it"
+    return {key: note.format(day) for (key, day), is_strange in zip(days.items(), strange, strict=True) if is_strange}
 
 
 def codes_note(texts: list[str] | None) -> str:
-    """Names numbers that look like codes for missing values; empty for none."""
+    """A note on numbers that look like codes for missing values; empty for none."""
     numbers = filter(math.isfinite, map(number_of_text, texts or ()))
     codes = ", ".join(f"{code:g}" for code in missing_codes(numbers))
     return f"far from all others: where they stand for missing values, write `missing: [{codes}]`" if codes else ""
 
 
 def among_words(connection: duckdb.DuckDBPyConnection, table: str, name: str, profile: ColumnProfile) -> bool:
-    """Whether a column measures, and a few different texts stand in the place of numbers, such as "not measured"."""
+    """Whether a column has measured numbers, and a few different texts among them, such as "not measured"."""
     if profile.are_whole or not profile.filled <= MOST_WORDS * profile.numbers < MOST_WORDS * profile.filled:
         return False
     words = f"count(DISTINCT {quoted(name)}::VARCHAR) FILTER (number_of({quoted(name)}) IS NULL)"

@@ -3,14 +3,14 @@
 
 The codes of a large source are kept in the provider's state folder. Each file of the source has a
 fingerprint of its content, the policy's declarations, the salt and the encoder. It shows whether
-the stored codes are still those that encoding would make. So if a source grows by files, only the
-new files are read, unless its privacy unit is more than a row. A file of codes is written under a
-unique name, readable by its owner only, and renamed when it is complete.
+encoding would give the stored codes again. So if a source grows by files, only the new files are
+read, unless its privacy unit is more than a row. A file of codes is written under a unique name,
+readable by its owner only, and renamed when it is complete.
 
 Privacy:
-    A file's rows are encoded by themselves, so their codes may come from an earlier opening. Of
-    each unit the ``max_rows`` rows with the smallest keyed hashes are kept (``encoding.py``),
-    chosen from the rows of all files at each encoding. A unit is known by its text. If one file
+    A file's rows are encoded independently of other files, so their codes may come from an earlier
+    opening. Each unit keeps the ``max_rows`` rows with the smallest keyed hashes (``encoding.py``),
+    chosen from the rows of all files at each encoding. A unit is identified by its text. If one file
     wrote it as a whole number and another as a float, it would be two units with twice the rows, so
     such files are refused.
     Held by: tests/integration/test_source_files.py.
@@ -56,9 +56,9 @@ except ImportError:  # not on Windows
 
 
 _log = logging.getLogger("pinq.engine.opening")
-PART = ".part"  # ends the name of a file that is being written
+PART = ".part"  # the suffix of a file that is being written
 Files = Sequence[tuple[Path | None, str]]
-"""The source's files with their fingerprints; None and an empty one for data that the caller passed."""
+"""The source's files with their fingerprints; None and "" for data that the caller passed."""
 _BEFORE = "that were read at an earlier opening"
 
 
@@ -71,17 +71,17 @@ def open_engine(
     file, policy and salt are the same.
 
     Args:
-        policy: Reviewed.
-        data: A table in place of the policy's source: an Arrow table, a pandas frame, anything with
-            ``__arrow_c_stream__``, or a frame of Spark, which is encoded and counted there.
+        policy: The reviewed policy.
+        data: A table in place of the policy's source: an Arrow table, a pandas frame, an object with
+            ``__arrow_c_stream__``, or a frame of Spark, which Spark encodes and counts.
         salt: The key of the coins of rows; the same salt gives the same coins.
-        report: Whether what was left out and clamped is counted, too (another pass).
+        report: Whether omitted and clamped rows are counted, too (another pass).
 
     Raises:
         PolicyError: The source cannot be read, lacks a declared column, changes while it is read,
-            or has more unreadable lines than the policy allows; or no room is left for its codes.
-            With ``report`` unreadable lines are counted only.
-        ModuleNotFoundError: The package that reads such a source is not installed.
+            or has more unreadable lines than the policy allows; or the disk is full. With ``report``
+            unreadable lines are only counted.
+        ModuleNotFoundError: The package for this kind of source is not installed.
     """
     with _reading(policy, report=report):
         if (frame := spark_frame(policy, data)) is not None:
@@ -91,15 +91,15 @@ def open_engine(
 
 @contextmanager
 def _reading(policy: Policy, *, report: bool) -> Iterator[None]:
-    """Makes one ``PolicyError`` of whatever a source raises: it ends no more than its own opening."""
+    """Turns any error of a source into one ``PolicyError``, which ends this opening only."""
     try:
         yield
     except (PinqError, ModuleNotFoundError, KeyboardInterrupt, SystemExit):
         raise
-    except OSError as error:  # a full disk; what was written so far is gone
+    except OSError as error:  # such as a full disk; an incomplete file of codes is deleted
         why = error.strerror or "the disk failed"
         raise PolicyError(f"The source of {policy.dataset!r} cannot be read, or its codes not kept: {why}.") from None
-    except BaseException as error:  # a panic of a library in Rust is no Exception
+    except BaseException as error:  # a panic of a Rust library is not an Exception
         _log.exception("the source of %r cannot be read", policy.dataset)
         # The text may quote a value, so only the provider's own check repeats it.
         why = f": {(str(error) or type(error).__name__).splitlines()[0]}" if report else "; `pinq check` says why."
@@ -108,15 +108,17 @@ def _reading(policy: Policy, *, report: bool) -> Iterator[None]:
 
 def _encoded(policy: Policy, data: object, salt: bytes, *, report: bool) -> tuple[ArrayEngine, EncodingReport | None]:
     """Opens an engine over codes in this process; arguments as of ``open_engine``."""
-    # Listed once, before anything is read: a file that comes later is seen by the next opening.
+    # Files are listed once, before reading: the next opening sees files that are added later.
     source = _Source.listed(policy, salt, data)
-    kept = None if report else source.kept()
-    before = None if kept is None else kept.mapped()
+    codes_file = None if report else source.kept()
+    before = None if codes_file is None else codes_file.mapped()
     if before is not None and [file.fingerprint for file in before.files] == source.fingerprints:
         return ArrayEngine(before, policy.schema_, salt), None
     losses = Losses(policy) if report else None
     with opened(policy, data, source.files) as rows:
-        codes = source.encoded(_Gathering(policy, rows, salt, losses, by_file=kept is not None), before, kept)
+        codes = source.encoded(
+            _Gathering(policy, rows, salt, losses, by_file=codes_file is not None), before, codes_file
+        )
     encoding = None if losses is None else losses.report(codes.rows, rows.lines)
     return ArrayEngine(codes, policy.schema_, salt), encoding
 
@@ -127,8 +129,8 @@ class _Source:
 
     Attributes:
         files: Its files; none for data that the caller passed.
-        fingerprints: The fingerprints of each.
-        large: Whether its codes are not held in memory; a server's stream of unknown length is large.
+        fingerprints: The fingerprint of each file.
+        large: Whether its codes are kept in a file; a server's stream, of unknown length, is large.
     """
 
     policy: Policy
@@ -145,24 +147,24 @@ class _Source:
         return cls(policy, salt, files, fingerprints(policy, salt, files), large)
 
     def kept(self) -> CodesFile | None:
-        """Finds the file for a large source's codes; None where none can be written.
+        """The file for a large source's codes; None for a small source, or if no file can be written.
 
-        None also for a small source; its file from when it was large is deleted.
+        A file from a time when the source was large is deleted.
         """
         if not self.files:
             return None
         try:
             CodesFile.sweep()
-            kept = CodesFile(self.policy)
+            codes_file = CodesFile(self.policy)
             if not self.large:
-                kept.forget()
+                codes_file.forget()
                 return None
-            return kept if kept.make_folder() else None
-        except (OSError, RuntimeError):  # a read-only folder, or a user without a home
+            return codes_file if codes_file.make_folder() else None
+        except (OSError, RuntimeError):  # such as a read-only folder, or a user without a home
             return None
 
     def encoded(self, gathering: _Gathering, before: MappedCodes | None, codes_file: CodesFile | None) -> Codes:
-        """Encodes the rows: in memory, in the file that is kept, or in one without a name."""
+        """Encodes the rows: in memory, in the kept file, or in an unnamed temporary file."""
         files, schema = list(zip(self.files, self.fingerprints, strict=True)), self.policy.schema_
         blocks = in_blocks(gathering.batches(files or [(None, "")], before))
         if codes_file is not None:
@@ -177,7 +179,7 @@ class _Source:
             return MappedCodes(file, schema)
 
     def _require_unchanged(self) -> None:
-        """Raises ``PolicyError`` if a file is not as it was listed: half of it may be new."""
+        """Raises ``PolicyError`` if a file changed since it was listed; half of it may be new."""
         if fingerprints(self.policy, self.salt, self.files) != self.fingerprints:
             raise PolicyError(f"The source of {self.policy.dataset!r} changed while it was read. Open it again.")
 
@@ -189,12 +191,12 @@ class _Gathering:
         policy: The policy of the source.
         source: The source to read.
         salt: The key of the hashes that choose a unit's rows.
-        losses: The counts of what is left out; None for no count.
-        by_file: Whether the rows of each file are counted separately, so that its codes can be
-            kept; else small files are read together, which takes a fraction of the time.
+        losses: The counts of omitted rows; None for no count.
+        by_file: Whether files are read one by one, so that the codes of each can be kept; else small
+            files are read together, which takes a fraction of the time.
 
     Attributes:
-        files: The facts of each file; complete when all ``batches`` are there.
+        files: The facts of each file; complete after the last of ``batches``.
     """
 
     def __init__(
@@ -212,7 +214,7 @@ class _Gathering:
         self._encoders: dict[tuple[tuple[str, str], ...], Encoder] = {}
 
     def batches(self, files: Files, before: MappedCodes | None) -> Iterator[pa.RecordBatch]:
-        """The codes of the rows that are kept, some at a time.
+        """Yields the codes of the kept rows in batches.
 
         Args:
             files: The files of the source.
@@ -224,32 +226,32 @@ class _Gathering:
         return self._row_by_row(files, before) if self._policy.bounded_unit is None else self._chosen(files)
 
     def _row_by_row(self, files: Files, before: MappedCodes | None) -> Iterator[pa.RecordBatch]:
-        """Gives the rows of the files in their order, kept ones or new ones."""
-        known = {} if before is None else {file.fingerprint: file for file in before.files}
+        """Yields the rows of the files in order, from kept codes or newly encoded."""
+        kept_files = {} if before is None else {file.fingerprint: file for file in before.files}
         lines = self._source.lines
         turns = [([] if file is None else [file], fingerprint) for file, fingerprint in files]
         if not self._by_file:
             turns = [([file for file, _ in files if file is not None], "")]
         for together, fingerprint in turns:
-            if before is not None and fingerprint in known:
-                # What is kept of a file counts as if it were read again.
-                self.files.append(known[fingerprint])
-                lines.total += known[fingerprint].lines
-                if known[fingerprint].lost:
-                    lines.add(_BEFORE, known[fingerprint].lost, "")
-                yield from before.rows_of(known[fingerprint])
+            if before is not None and fingerprint in kept_files:
+                # Lines of kept files count as if they were read again.
+                self.files.append(kept_files[fingerprint])
+                lines.total += kept_files[fingerprint].lines
+                if kept_files[fingerprint].lost:
+                    lines.add(_BEFORE, kept_files[fingerprint].lost, "")
+                yield from before.rows_of(kept_files[fingerprint])
                 continue
             rows, total, lost = 0, lines.total, lines.lost
             for encoder, piece in self._pieces(together):
                 for batch in self._fetched(encoder.encoded(piece.name)):
                     rows += batch.num_rows
                     yield batch
-            read, unreadable = lines.total - total, lines.lost - lost
-            self.files.append(FileCodes(fingerprint=fingerprint, rows=rows, lines=read, lost=unreadable))
+            total, lost = lines.total - total, lines.lost - lost
+            self.files.append(FileCodes(fingerprint=fingerprint, rows=rows, lines=total, lost=lost))
         self._require_share()
 
     def _chosen(self, files: Files) -> Iterator[pa.RecordBatch]:
-        """Gives the rows that are kept of each unit, once all of its rows are there."""
+        """Yields the rows that each unit keeps, after all files were encoded."""
         connection, kinds = self._source.connection, set[str]()
         columns = ", ".join(f"{name} {kind}" for name, kind in candidate_columns(self._policy).items())
         connection.execute(f"CREATE TEMP TABLE candidates ({columns})")
@@ -258,7 +260,7 @@ class _Gathering:
             connection.execute(f"INSERT INTO candidates {encoder.encoded(piece.name)}")
         self._require_share()
         unit = self._policy.bounded_unit
-        if unit is not None and len(kinds) > 1:  # it follows the files' types alone
+        if unit is not None and len(kinds) > 1:  # depends on the files' types alone
             raise PolicyError(
                 f"The files of {self._policy.dataset!r} have {unit.column!r} as {' and as '.join(sorted(kinds))}: "
                 "one unit would be known by two texts, and keep twice the rows. "
@@ -268,7 +270,7 @@ class _Gathering:
         yield from self._fetched(Encoder.bounded(self._policy, self._salt, "candidates"))
 
     def _pieces(self, files: Sequence[Path]) -> Iterator[tuple[Encoder, Piece]]:
-        """The pieces of some files, each with what encodes it."""
+        """The pieces of some files, each with its encoder."""
         for piece in self._source.pieces(files):
             types = tuple(piece.types.items())
             if types not in self._encoders:
@@ -283,15 +285,15 @@ class _Gathering:
             require_share(self._policy, self._source.lines)
 
     def _fetched(self, query: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a query, some at a time."""
+        """Yields the rows of a query in batches."""
         schema = arrow_schema(self._policy.schema_)
         for batch in self._source.connection.sql(query).to_arrow_reader(BLOCK_ROWS):
-            columns = [own.cast(field.type) for own, field in zip(batch.columns, schema, strict=True)]
+            columns = [codes.cast(field.type) for codes, field in zip(batch.columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def digest_of_code(*folders: Path) -> str:
-    """Returns a digest of the modules in some folders: their source, or what was compiled of it."""
+    """Returns a digest of the modules in some folders, of source or compiled code."""
     digest = hashlib.blake2b(digest_size=16)
     for file in sorted(file for folder in folders for file in folder.glob("*.py*")):
         content = file.read_bytes()
@@ -299,18 +301,18 @@ def digest_of_code(*folders: Path) -> str:
     return digest.hexdigest()
 
 
-# The rooms whose code decides a row's codes, as they are when they are loaded.
+# The packages whose code decides a row's codes; their digest is taken when they are loaded.
 READERS = ("engine", "public", "policy")
 ENCODER = digest_of_code(*(Path(__file__).parents[1] / room for room in READERS))
 
 
 def fingerprints(policy: Policy, salt: bytes, files: Sequence[Path]) -> list[str]:
-    """Identifies what encoding makes of each of a source's files.
+    """Identifies the codes of each of a source's files.
 
     Args:
-        policy: The policy; its columns, unit and text format count, and the names of files do not.
+        policy: The policy; its columns, unit and text format count, the names of files do not.
         salt: The key of the hashes of units.
-        files: As they are now.
+        files: The files, in their present state.
     """
     declared = policy.model_dump_json(include={"columns", "privacy_unit", "csv"})
     table = policy.reading if policy.joined else None if policy.database is None else policy.database.model_dump()
@@ -319,9 +321,9 @@ def fingerprints(policy: Policy, salt: bytes, files: Sequence[Path]) -> list[str
     )
     prints = []
     for file in files:
-        own = common.copy()
-        own.update(json.dumps(facts_with_log(file)).encode())
-        prints.append(own.hexdigest())
+        digest = common.copy()
+        digest.update(json.dumps(facts_with_log(file)).encode())
+        prints.append(digest.hexdigest())
     return prints
 
 
@@ -329,8 +331,8 @@ class CodesFile:
     """The file with the codes of a policy's source, in the provider's state folder.
 
     Args:
-        policy: The policy of the source. The first entry of a list of files names it, so the list
-            may grow.
+        policy: The policy of the source. The file is named by the first entry of a list of files, so
+            the list may grow.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -340,7 +342,7 @@ class CodesFile:
         self.path = state_folder() / f"{name.hexdigest()}-{policy.dataset}.codes"
 
     def make_folder(self) -> bool:
-        """Makes the folder where there is none; says whether others cannot write there."""
+        """Makes the folder if it does not exist; returns whether this user alone can write to it."""
         folder = self.path.parent
         for above in reversed((folder, *folder.parents)):
             above.mkdir(exist_ok=True, mode=0o700)
@@ -351,7 +353,7 @@ class CodesFile:
         return os.access(folder, os.W_OK)
 
     def mapped(self) -> MappedCodes | None:
-        """Maps the codes that were written; None where there are none, or a damaged file is."""
+        """Maps the kept codes; None if there is no file, or a damaged one."""
         try:
             with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
                 return MappedCodes(file, self._schema, self.forget)
@@ -366,12 +368,12 @@ class CodesFile:
     ) -> MappedCodes:
         """Writes codes in place of earlier ones, and maps them.
 
-        The file that was written is the one that is opened, also if another process writes one meanwhile.
+        The result maps the file of this call, also if another process replaces it meanwhile.
 
         Args:
             blocks: The codes; see ``write_codes``.
-            files: The kept part of each of the source's files; read when all blocks are there.
-            unchanged: A function that is called when all is written; where it raises, the file is not kept.
+            files: The kept part of each of the source's files; read after the last block.
+            unchanged: A function that is called after writing; if it raises, the file is not kept.
         """
         descriptor, name = self._part()
         with os.fdopen(descriptor, "w+b") as file:
@@ -385,31 +387,31 @@ class CodesFile:
         return mapped
 
     def _part(self) -> tuple[int, str]:
-        """Makes and locks a file with a name of its own to be written."""
+        """Makes and locks a file with a unique name."""
         while True:
             descriptor, name = tempfile.mkstemp(prefix=f"{self.path.name}.", suffix=PART, dir=self.path.parent)
             _lock(descriptor)
-            if Path(name).exists():  # else it was swept before it was locked
+            if Path(name).exists():  # else another process swept it before it was locked
                 return descriptor, name
             os.close(descriptor)
 
     @staticmethod
     def sweep() -> None:
-        """Deletes what processes that were killed while they wrote codes of any source have left behind.
+        """Deletes the incomplete files of killed processes, for all sources.
 
-        A file is locked while it is written, and the system takes a lock from a process that ends.
+        A file is locked while it is written, and the system unlocks the files of a process that ends.
         """
         for file in state_folder().glob(f"*{PART}"):
-            with suppress(OSError), file.open("rb") as left:  # being written, or swept by somebody else
-                _lock(left.fileno(), fails=True)
+            with suppress(OSError), file.open("rb") as stream:  # is being written, or was swept by another process
+                _lock(stream.fileno(), fails=True)
                 file.unlink()
 
     def forget(self) -> None:
-        """Deletes codes that are of no use any more."""
+        """Deletes the kept codes."""
         self.path.unlink(missing_ok=True)
 
 
 def _lock(descriptor: int, *, fails: bool = False) -> None:
-    """Locks a file until it is closed. Where another process has it locked it waits, or ``fails``: ``OSError``."""
+    """Locks a file until it is closed. Waits for a lock of another process, or raises ``OSError`` if it ``fails``."""
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if fails else 0))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exact contents of a raw column, only for the provider who proposes a policy."""
+"""Exact facts about a raw column, for the provider's proposal of a policy only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pinq.engine.numbers import moment_number
 from pinq.engine.sources import quoted
 from pinq.public.dates import MINUTE
 
-FEW = 0.05  # of a column's values that are written like 1E5, by hand
+FEW = 0.05  # the largest share of values like 1E5 that are typed numbers; a larger share means codes
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class ColumnProfile:
     """Facts about one column.
 
     Attributes:
-        texts: The values, where there are few enough of them.
-        filled: Rows with a value (NaN is none).
+        texts: The distinct values; None if there are too many.
+        filled: Rows with a value (NaN is missing).
         numbers: Rows whose value encoding would read as a number.
         low, high: Smallest and largest finite number.
         are_whole: Whether all finite numbers are whole.
-        zero_led: Values like 007, and like 1E5 where these are not few, which are codes and no numbers; a program
-            writes that number as 1E+5.
+        zero_led: Values like 007, and like 1E5 if these are frequent. They are codes: a program would
+            write the number as 1E+5.
         longest: Characters of the longest text.
         distinct: The approximate number of different values.
     """
@@ -42,21 +42,20 @@ class ColumnProfile:
 
 
 def profile(connection: duckdb.DuckDBPyConnection, table: str, name: str, kind: str, *, limit: int) -> ColumnProfile:
-    """Profiles a column in one pass, two where it has at most ``limit`` values.
+    """Profiles a column in one pass, or two if it has at most ``limit`` values.
 
     Args:
-        connection: A connection that reads the source, and knows how it spells numbers.
+        connection: A connection that reads the source, with the macro ``number_of``.
         table: The name of the table in SQL.
         name: The column.
-        kind: Its type, as SQL calls it; a date or a time is no number.
-        limit: The number of values that are listed at most.
+        kind: The SQL type; a date or a time is no number.
+        limit: The largest number of values that are listed.
     """
-    # Casts as encoding does them, so that what is proposed is what is encoded; NaN is missing,
-    # infinities clamp.
+    # The casts are those of encoding: NaN is missing, infinities are clamped.
     q = quoted(name)
     real = kind.startswith(("FLOAT", "DOUBLE", "DECIMAL"))
     number = "NULL::DOUBLE" if kind.startswith(("DATE", "TIME")) else f"number_of({q})"
-    # A column of numbers has no texts that are codes: to look for them would take most of the time.
+    # Only texts can be such codes; a search in numbers would take most of the time.
     is_text = kind.startswith(("VARCHAR", "ENUM", "UUID"))
     zero_led = f"count(*) FILTER (regexp_matches({q}::VARCHAR, '^[+-]?0[0-9]'))"
     finite = f"FILTER (isfinite({number}))"
@@ -75,17 +74,17 @@ def profile(connection: duckdb.DuckDBPyConnection, table: str, name: str, kind: 
         facts = (*facts[:5], facts[5] + (codes if codes > FEW * facts[0] else 0), *facts[6:])
     texts = None
     if facts[-1] <= 1.2 * limit:  # the estimate's error is a few percent
-        listed = connection.execute(
+        rows = connection.execute(
             f"SELECT DISTINCT {q}::VARCHAR FROM {table} WHERE {q} IS NOT NULL LIMIT {limit + 1}"
         ).fetchall()
-        texts = [text for (text,) in listed]
+        texts = [text for (text,) in rows]
     return ColumnProfile(texts, *facts)
 
 
 def date_range(
     connection: duckdb.DuckDBPyConnection, table: str, value: str, kind: str
 ) -> tuple[int, float | None, float | None, bool]:
-    """The number of dates of an SQL expression, their first and last day since 1970, and whether any has a time."""
+    """The number of dates of an SQL expression, their first and last day since 1970, and whether any has a clock."""
     minutes = moment_number(value, kind, MINUTE)
     days = f"({minutes}) / 1440"
     finite = f"FILTER (abs({days}) < 1e9)"
@@ -97,24 +96,24 @@ def date_range(
 
 
 def times_of_day(connection: duckdb.DuckDBPyConnection, table: str, value: str, kind: str) -> list[str]:
-    """The times of day of an SQL expression's dates, such as 22:00 and 23:00; empty where there are more than two."""
+    """The times of day of an SQL expression's dates, such as 22:00 and 23:00; empty for more than two."""
     minutes = moment_number(value, kind, MINUTE)
-    found = list[tuple[int]]()
-    for some in (f"(FROM {table} LIMIT 2000)", table):  # nearly always the first rows have more than two
-        if len(found) < 3:
-            found = connection.execute(
-                f"SELECT DISTINCT (m::BIGINT % 1440 + 1440) % 1440 AS clock FROM (SELECT {minutes} AS m FROM {some}) "
+    clocks = list[tuple[int]]()
+    for rows in (f"(FROM {table} LIMIT 2000)", table):  # the first rows nearly always suffice
+        if len(clocks) < 3:
+            clocks = connection.execute(
+                f"SELECT DISTINCT (m::BIGINT % 1440 + 1440) % 1440 AS clock FROM (SELECT {minutes} AS m FROM {rows}) "
                 "WHERE abs(m) < 1e12 ORDER BY clock LIMIT 3"
             ).fetchall()
-    return [f"{clock // 60:02}:{clock % 60:02}" for (clock,) in found] if len(found) < 3 else []
+    return [f"{clock // 60:02}:{clock % 60:02}" for (clock,) in clocks] if len(clocks) < 3 else []
 
 
 def group_sizes(
     connection: duckdb.DuckDBPyConnection, table: str, name: str, limit: int = 1
 ) -> tuple[int, list[tuple[int, int]]]:
-    """Returns the number of a column's values; and pairs of a number of rows and of the values with so many; exact.
+    """Returns the exact number of distinct values, and pairs (rows, number of values with so many rows).
 
-    The largest come first; a column without values has the pair (0, 0).
+    The largest numbers of rows come first; a column without values has the pair (0, 0).
     """
     q = quoted(name)
     grouped = f"SELECT count(*) AS size FROM {table} WHERE {q} IS NOT NULL GROUP BY {q}"

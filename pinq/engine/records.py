@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads JSON lines, and files of SPSS, SAS and Stata, each value as the text that a CSV file would have.
 
-A line of JSON is one row. It is unreadable, and left out, where it is longer than ``MAX_LINE``, no object in the
-declared encoding, or an object with a field twice; a field that it lacks is missing. Numbers keep their digits, and
-5.0 and 5e0 are 5; a nested value is its JSON, in which numbers are texts. The columns are the fields that stand in
-at least half of the first lines of the first file: names are public, and one row must not make one.
+A line of JSON is one row. A line is unreadable and left out if it is longer than ``MAX_LINE``, is not an object in
+the declared encoding, or has a field twice. An absent field is missing. Numbers keep their digits, and 5.0 and 5e0
+become 5. A nested value becomes its JSON, with numbers as texts. The columns are the fields of at least half of the
+first lines of the first file: names are public, so one row must not add a name.
 
-In files of SPSS, SAS and Stata a label stands in the place of the value that it names, a date is 2024-11-16, and a
-value that the file declares missing is missing. A number of a date's column that no calendar has is its first or
-last date. A text that is none in the file's encoding is read in that of Windows.
+In files of SPSS, SAS and Stata a labelled value becomes its label, a date becomes a text such as 2024-11-16, and a
+value that the file declares missing is missing. A date's number beyond the calendar becomes its first or last date.
+A text that is invalid in the file's encoding is read as windows-1252.
 
 Privacy:
-    A row's texts follow from its own line or record, the file's header and the dialect alone: a row-wise map,
+    A row's texts depend on its own line or record, the file's header and the dialect alone: a row-wise map,
     stability 1. Held by: tests/integration/test_records.py.
 """
 
@@ -40,13 +40,13 @@ from pinq.policy.dialect import Dialect
 from pinq.public.dates import DAY, microseconds_of, write_moment
 from pinq.public.plugins import optional
 
-ROWS = 50_000  # of a file of SPSS, SAS or Stata that are read at a time
-MOST_DIGITS = 400  # of a JSON number that is written out: more than a number of floating point has
+ROWS = 50_000  # rows of one read of a file of SPSS, SAS or Stata
+MOST_DIGITS = 400  # digits of a JSON number that is written out; a double has fewer
 _NO_OBJECT = "that is no JSON object with each field once"
 
 
 class Records(TextFiles):
-    """Files whose columns have names, and nothing of whose form is guessed."""
+    """Files with named columns, of a form that is not guessed."""
 
     def _glances(self) -> dict[str, list[list[str]]]:
         return {"": []}
@@ -59,15 +59,15 @@ class JsonLines(Records):
     """Files with one JSON object in each line."""
 
     def __init__(self, files: Sequence[Path], dialect: Dialect) -> None:
-        self._files, self._dialect = tuple(files), dialect  # nothing is read before a proposal asks for names
+        self._files, self._dialect = tuple(files), dialect  # files are first read for `names`
 
     def known(self, columns: Sequence[str]) -> Sequence[str]:
-        """All: no row decides whether a column is there, for a row without its field lacks a value."""
+        """All of ``columns``: a row without the field has a missing value, so no row decides."""
         return columns
 
     @property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The fields of at least half of the first lines. Raises ``PolicyError`` where they can name no columns."""
+        """The fields of at least half of the first lines. Raises ``PolicyError`` if they cannot name columns."""
         if not (names := self._header(self._files[0])):
             raise PolicyError(
                 f"The first lines of {self._files[0]} have no fields in common: each line must be one JSON object, "
@@ -83,7 +83,7 @@ class JsonLines(Records):
         for file in self._files if files is None else files:
             for rows in self._rows(file, lines):
                 texts = ([_json_text(row.get(name)) for row in rows] for name in columns)
-                yield pa.table({name: pa.array(own, pa.string()) for name, own in zip(columns, texts, strict=True)})
+                yield pa.table({name: pa.array(col, pa.string()) for name, col in zip(columns, texts, strict=True)})
 
     def _header(self, file: Path) -> tuple[str, ...]:
         rows = next(self._rows(file, Lines()), [])[:GLANCE_LINES]
@@ -91,7 +91,7 @@ class JsonLines(Records):
         return tuple(name for name, count in counts.items() if 2 * count >= len(rows))
 
     def _rows(self, file: Path, lines: Lines) -> Iterator[list[dict[str, Any]]]:
-        """Yields the objects of a file's blocks, and counts the lines that are none."""
+        """Yields the objects of a file, block by block, and counts unreadable lines."""
         with opened(file) as stream:
             number = 1
             for block in blocks(stream):
@@ -107,27 +107,27 @@ class JsonLines(Records):
                 number += block.count(b"\n")
 
     def _parsed(self, line: bytes) -> object:
-        """The value of a line, numbers as they are written; None where it is too long, or no JSON."""
-        read = partial(json.loads, parse_int=_number_text, parse_float=_number_text, parse_constant=str)
+        """The value of a line, with numbers as texts; None if it is too long or not JSON."""
+        parse = partial(json.loads, parse_int=_number_text, parse_float=_number_text, parse_constant=str)
         try:
-            return read(line.decode(self._dialect.encoding), object_pairs_hook=_once) if len(line) < MAX_LINE else None
+            return parse(line.decode(self._dialect.encoding), object_pairs_hook=_once) if len(line) < MAX_LINE else None
         except (ValueError, RecursionError):
             return None
 
 
 def _once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The fields of an object. Raises ``ValueError`` where one stands there twice, for it is unsaid which one holds."""
-    if len(found := dict(fields)) < len(fields):
+    """The fields of an object. Raises ``ValueError`` for a field with two values."""
+    if len(by_name := dict(fields)) < len(fields):
         raise ValueError("a field stands twice")
-    return found
+    return by_name
 
 
 def _number_text(text: str) -> str:
-    """A number's digits, one text for one number: 5.0, 5e0 and 5 are one person; one too long for that as it stands."""
+    """A number's digits, equal for equal numbers, because 5.0, 5e0 and 5 are one person; very long ones unchanged."""
     try:
         if text.isdecimal() or abs((number := Decimal(text)).adjusted()) > MOST_DIGITS:
             return text
-    except InvalidOperation:  # an exponent that no decimal has
+    except InvalidOperation:  # the exponent is too large
         return text
     plain = f"{number:f}"
     plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
@@ -135,9 +135,9 @@ def _number_text(text: str) -> str:
 
 
 def _json_text(value: object) -> str | None:
-    """A field's text; None for a missing one, as an empty field of a CSV file is."""
+    """A field's text; None for a missing or an empty one, as in a CSV file."""
     text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
-    return text.encode(errors="replace").decode() or None  # half a character is none
+    return text.encode(errors="replace").decode() or None  # half a surrogate pair becomes "?"
 
 
 _READERS = {".sav": "sav", ".zsav": "sav", ".sas7bdat": "sas7bdat", ".xpt": "xport", ".dta": "dta"}
@@ -152,42 +152,42 @@ _SAS = (
 )
 _STATA = (("%-?t[cC].*", 1000, datetime(1960, 1, 1)), ("%-?t?d.*", DAY, datetime(1960, 1, 1)))
 _DATED = {"sav": _SPSS, "sas7bdat": _SAS, "xport": _SAS, "dta": _STATA}
-"""Of each kind of file the formats that show a number as a date: microseconds of a unit, and where it is zero."""
+"""For each kind of file its formats of dates: a pattern, the microseconds of a unit, and the date of zero."""
 
 
 class StatisticalFiles(Records):
-    """Files of SPSS, SAS and Stata; ``ModuleNotFoundError`` where the extra ``statistical`` is not installed."""
+    """Files of SPSS, SAS and Stata; ``ModuleNotFoundError`` if the extra ``statistical`` is not installed."""
 
     def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
         for file in self._files if files is None else files:
-            labels = {"apply_value_formats": True, "formats_as_category": False}  # SAS keeps its labels elsewhere
+            labels = {"apply_value_formats": True, "formats_as_category": False}  # SAS keeps labels in another file
             options = labels if _kind(file) in ("sav", "dta") else {}
-            with self._read(file) as (package, read, encoding):
+            with self._read(file) as (package, reader, encoding):
                 for frame, facts in package.read_file_in_chunks(
-                    read, file, chunksize=ROWS, disable_datetime_conversion=True, **options
+                    reader, file, chunksize=ROWS, disable_datetime_conversion=True, **options
                 ):
                     lines.total += len(frame)
-                    own = {_decoded(name, encoding): name for name in facts.column_names}
-                    forms = {name: facts.original_variable_types[own[name]] or "" for name in columns}
-                    parts = {name: [_decoded(value, encoding) for value in frame[own[name]]] for name in columns}
+                    raw_names = {_decoded(name, encoding): name for name in facts.column_names}
+                    forms = {name: facts.original_variable_types[raw_names[name]] or "" for name in columns}
+                    parts = {name: [_decoded(value, encoding) for value in frame[raw_names[name]]] for name in columns}
                     yield pa.table({name: _column(parts[name], forms[name], _kind(file)) for name in columns})
 
     def _header(self, file: Path) -> tuple[str, ...]:
-        with self._read(file) as (_, read, encoding):
-            return tuple(_decoded(name, encoding) for name in read(file, metadataonly=True)[1].column_names)
+        with self._read(file) as (_, reader, encoding):
+            return tuple(_decoded(name, encoding) for name in reader(file, metadataonly=True)[1].column_names)
 
     @contextmanager
     def _read(self, file: Path) -> Iterator[tuple[Any, Any, str]]:
-        """The package, its function for a file, which takes each octet for a character, and the file's encoding."""
+        """The package, its reader of a file as Latin-1 (one character for each octet), and the file's encoding."""
         package = optional("pyreadstat", "statistical", "reading files of SPSS, SAS and Stata needs pyreadstat")
         try:
-            read = getattr(package, f"read_{_kind(file)}")
-            declared = read(file, metadataonly=True)[1].file_encoding or "utf-8"
+            reader = getattr(package, f"read_{_kind(file)}")
+            declared = reader(file, metadataonly=True)[1].file_encoding or "utf-8"
             encoding = {"BIG-5": "big5", "WINDOWS-936": "gbk"}.get(declared, declared)
             _require_known(file, encoding)
-            # The package refuses a file for one text that is none in the file's encoding.
-            yield package, partial(read, encoding="LATIN1"), encoding
-        # Whose text may quote a value.
+            # Else the package would refuse a file for one text that is invalid in the file's encoding.
+            yield package, partial(reader, encoding="LATIN1"), encoding
+        # Their texts may quote a value.
         except (package.ReadstatError, package.PyreadstatError, OSError, UnicodeError, LookupError):
             raise PolicyError(
                 f"The file {file} cannot be read: it is damaged, or is of another kind than its name says."
@@ -195,7 +195,7 @@ class StatisticalFiles(Records):
 
 
 def _require_known(file: Path, encoding: str) -> None:
-    """Raises ``PolicyError`` for a file in an encoding that Python does not have."""
+    """Raises ``PolicyError`` for a file in an encoding that Python does not know."""
     try:
         codecs.lookup(encoding)
     except LookupError:
@@ -210,7 +210,7 @@ def _kind(file: Path) -> str:
 
 
 def _decoded(value: Any, encoding: str) -> Any:
-    """A text of octets in its encoding, or in that of Windows where it is none; every other value as it is."""
+    """Decodes a text of octets in the file's encoding, else as windows-1252; other values unchanged."""
     if not isinstance(value, str):
         return value
     octets = value.encode("latin-1")
@@ -221,7 +221,7 @@ def _decoded(value: Any, encoding: str) -> Any:
 
 
 def _column(values: Sequence[object], form: str, kind: str) -> pa.Array:
-    """The texts of a column; of numbers that the file's format shows as dates, the dates."""
+    """The texts of a column; numbers in a format of dates become dates."""
     for pattern, unit, zero in _DATED[kind]:
         if re.fullmatch(pattern, form):
             start = microseconds_of(zero) or 0

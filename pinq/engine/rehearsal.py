@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts dummy rows, so that a query runs once, as a whole, before it is charged and before data is read.
 
-The counting is the same as for the data: the same compiled request, pickled as for Spark's workers,
-and the same kernel. So a request whose counting or release fails, fails here, where an error
-reveals nothing about rows. Intervals of one column are read off its own table instead
-(``ArrayEngine``): by searches among its codes, which have a place for every number.
+Dummy rows are counted like data: with the same compiled request, pickled as for Spark's workers, and
+the same kernel. So a request whose counting or release fails, fails here, where an error reveals
+nothing about rows. One case runs on data only: ``ArrayEngine`` reads intervals of one column off
+that column's table by searches, which find a place for every number.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from pinq.language.parts import Part, PartSet
 from pinq.language.specs import Axis
 from pinq.public.schema import Schema
 
-SAMPLED_PARTS = 16  # of a request's parts: a query of a million parts rehearses as fast as one of sixteen
+SAMPLED_PARTS = 16  # parts that get dummy rows, so that the rehearsal of a million parts is fast
 
 
 class DummyEngine:
-    """An ``Engine`` over dummy rows, new ones for each request: public facts only.
+    """An ``Engine`` over dummy rows, which are new for each request and depend on public facts only.
 
-    The curator runs a prepared query through two of them, ``filled=False`` and ``filled=True``,
-    before it charges: a query that raises on either is refused. Its answers are thrown away. A
-    compiled request that passed once passes again, so the outcome may be remembered by it.
+    The curator runs a prepared query on two of these engines, ``filled=False`` and ``filled=True``,
+    before it charges. A query that raises on either is refused. The answers are thrown away. A
+    compiled request that passed once passes again, so the outcome may be cached by request.
 
     Args:
         schema: The schema of the table.
         filled: Whether there are rows: one with the first code of each column, one with the last,
-            two in each asked part (of many parts, in a public sample), and one in no part of each
-            axis that leaves codes out. A block without rows is counted first, and may be all.
+            two in each requested part (or in a public sample of many parts), and one outside of each
+            axis that leaves codes out. In both cases a block without rows is counted first.
     """
 
     def __init__(self, schema: Schema, *, filled: bool) -> None:
@@ -50,10 +50,10 @@ class DummyEngine:
     ) -> list[Table]:
         """Counts the dummy rows as the request would count the data; see ``Engine.tabulate``."""
         request: CountRequest = pickle.loads(pickle.dumps(count_request(parts, tables, measure, schema=self.schema)))
-        none, some = (count(self._rows(rows, request), request) for rows in ([], self._made(parts, request)))
-        both = none.merged(some)
-        both.fill(both.pieces(1))  # as they travel between machines
-        return both.tables()
+        empty, filled = (count(self._rows(rows, request), request) for rows in ([], self._dummies(parts, request)))
+        counts = empty.merged(filled)
+        counts.fill(counts.pieces(1))  # pieces are the messages between machines
+        return counts.tables()
 
     def problem(self) -> str:
         """Nothing keeps it from counting."""
@@ -68,13 +68,13 @@ class DummyEngine:
         return columns | {source: source[2] for source in request.shards()}
 
     def _rows(self, rows: Sequence[Mapping[Hashable, int]], request: CountRequest) -> RowBlock:
-        """A block of rows, each the code of some columns; it is 0 in the others."""
+        """A block of rows, each given by the codes of some columns; other codes are 0."""
         sizes = self._sizes(request)
         kinds = {source: smallest(size) for source, size in sizes.items()} | kinds_of(self.schema)
         columns = {source: np.array([row.get(source, 0) for row in rows], dtype=kinds[source]) for source in sizes}
         return RowBlock(columns, len(rows))
 
-    def _made(self, parts: PartSet, request: CountRequest) -> list[dict[Hashable, int]]:
+    def _dummies(self, parts: PartSet, request: CountRequest) -> list[dict[Hashable, int]]:
         """The dummy rows."""
         if not self._filled:
             return []
@@ -91,38 +91,40 @@ class DummyEngine:
 
 
 def _sampled(parts: PartSet) -> list[int]:
-    """Some parts, by number: here and there, and of each form of splits the first and the last of a block."""
+    """A sample of parts, by number: some at equal distances, and two for each form of splits."""
     chosen = set(np.linspace(0, len(parts) - 1, SAMPLED_PARTS).astype(np.int64).tolist())
     forms, walked, start = set[Hashable](), set[bytes](), 0
     for block in parts.blocks:
-        own: set[Hashable] = {("last", None if block.partition is None else block.partition.form)}
+        block_forms: set[Hashable] = {("last", None if block.partition is None else block.partition.form)}
         part = block.part
         while part.partition is not None and part.parent is not None and part.key not in walked:
-            walked.add(part.key)  # what lies above it was seen with another part
-            own.add(("down", part.partition.form))
+            walked.add(part.key)  # the forms above a walked part are already in `forms`
+            block_forms.add(("down", part.partition.form))
             part = part.parent
-        if not own <= forms:
-            forms |= own
+        if not block_forms <= forms:
+            forms |= block_forms
             chosen |= {start, start + len(block) - 1}
         start += len(block)
     return sorted(chosen)
 
 
 def _inside(part: Part, sizes: Mapping[Hashable, int]) -> dict[Hashable, int] | None:
-    """The codes that a row of a part needs; None where no row can be in it."""
-    # Ages below 30 and of the grid's cells from 20 on: codes 20 to 29 are left, of which the row gets 20.
-    left = dict[Hashable, tuple[int, int]]()
+    """The codes that a row needs to be in a part; None if no row can be."""
+    # Ages below 30 and from 20 on leave the codes 20 to 29; the row gets 20.
+    ranges = dict[Hashable, tuple[int, int]]()
     groups = list[tuple[Axis, int]]()
     for partition, index in part.steps():
         for axis, place in partition.positions(index):
-            low, high = left.get(axis.source, (0, sizes[axis.source]))
+            low, high = ranges.get(axis.source, (0, sizes[axis.source]))
             first, end = axis.span(place, sizes[axis.source])
-            left[axis.source] = max(low, first), min(high, end)
+            ranges[axis.source] = max(low, first), min(high, end)
             if axis.lookup is not None:
                 groups.append((axis, place))
-    grouped = {axis.source: np.arange(*left[axis.source]) for axis, _ in groups}
+    grouped = {axis.source: np.arange(*ranges[axis.source]) for axis, _ in groups}
     for axis, place in groups:
         grouped[axis.source] = grouped[axis.source][axis.parts_of(grouped[axis.source]) == place]
-    if any(low >= high for low, high in left.values()) or not all(map(len, grouped.values())):
+    if any(low >= high for low, high in ranges.values()) or not all(map(len, grouped.values())):
         return None
-    return {source: low for source, (low, _) in left.items()} | {source: int(own[0]) for source, own in grouped.items()}
+    return {source: low for source, (low, _) in ranges.items()} | {
+        source: int(codes[0]) for source, codes in grouped.items()
+    }

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of the rows of a block, their positions along any axis, and the numbers that they add.
+"""The part of each row of a block, its place along any axis, and the numbers of a measure.
 
-The paths down to a request's parts are plain arrays, in which rows are looked up level by level. A
-collection of parts is a tree of partitions. Its nodes are numbered level by level, and a level is a
-few arrays that take a row from its node to that node's child::
+A collection of parts is a tree of partitions. Its nodes are numbered level by level. A level is a few
+plain arrays that take a row from its node to that node's child::
 
     the whole table ── sex ─┬─ 0: Female ── age < 30, ... ─┬─ 0
                             │                              └─ 1
@@ -12,10 +11,9 @@ few arrays that take a row from its node to that node's child::
 
     level 1: a row at node 1 with code 1 in `job` goes to  first[1] + part of `job` = 2 + 1 = 3
 
-All nodes are looked up together, however many they are, as far as tables of their partitions stay
-small; else all nodes with one partition. The arrays know specs
-and schema, nothing of the rows; they can be pickled. They are finished before rows are read, and
-have an entry for each code: reading a row cannot fail.
+All nodes of a level are looked up together while the tables of their partitions stay small; else
+in groups. The arrays depend on specs and schema, not on rows, and can be pickled. They are finished
+before rows are read, and have an entry for each code: reading a row cannot fail.
 """
 
 from __future__ import annotations
@@ -31,20 +29,17 @@ from pinq.language.derivatives import RowMeasure
 from pinq.language.parts import Part
 from pinq.language.specs import Axis, Partition, joint_cells, joint_slots
 
-# Of a request. In a table the places of codes are found five to twenty times as fast as by a search among edges.
+# All code tables of a request. Looking up a code is five to twenty times as fast as searching among edges.
 TABLES_BYTES = 2**24
 
 
 @dataclass(frozen=True, eq=False)
 class CodeTable:
-    """The place of each code along an axis.
-
-    The arrays are finished before any row is read, and each code has a place in them: reading rows
-    is indexing that cannot fail.
+    """The place of each code along an axis; every code has one.
 
     Attributes:
-        table: The place of each code, and of each larger code the last one; empty where edges are searched.
-        edges: The first code of each place but the first, in order; none where places follow from groups.
+        table: The place of each code; larger codes have the last place. Empty if edges are searched.
+        edges: The first code of each place but the first, in order; empty for groups of codes.
     """
 
     table: np.ndarray
@@ -52,8 +47,8 @@ class CodeTable:
 
     @classmethod
     def of_edges(cls, edges: Sequence[int] | np.ndarray, room: int = TABLES_BYTES) -> CodeTable:
-        """Numbers the intervals between edges, in a table of at most so many bytes; without an edge all are one."""
-        # Edges 3 and 5 make the table 0 0 0 1 1 2; codes from 5 on are like 5. No edge makes 0.
+        """Numbers the intervals between edges, in a table of at most ``room`` bytes."""
+        # Edges 3 and 5 make the table 0 0 0 1 1 2; codes above 5 have the place of 5. No edge makes the table 0.
         last, kind = int(edges[-1]) if len(edges) else 0, smallest(len(edges) + 1)
         if len(edges) == 1 or (last + 1) * kind.itemsize > room:
             return cls(np.zeros(0, dtype=kind), np.array(edges, dtype=np.uint32))
@@ -62,7 +57,7 @@ class CodeTable:
 
     @classmethod
     def of_axis(cls, axis: Axis, room: int) -> CodeTable:
-        """The places along an axis of cuts, or of groups of codes."""
+        """The places along an axis with cuts, or with groups of codes."""
         if axis.lookup is None:
             return cls.of_edges(axis.thresholds or (), room)
         parts = axis.parts_of(np.arange(len(axis.lookup)))
@@ -70,7 +65,7 @@ class CodeTable:
         return cls(places, np.zeros(0, dtype=np.uint32))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Of a table between edges, the edges alone."""
+        """Pickles the edges alone, if there are edges."""
         return (
             (CodeTable.of_edges, (self.edges, self.table.nbytes))
             if len(self.edges)
@@ -87,7 +82,7 @@ class CodeTable:
 
 
 def code_tables(axes: Iterable[Axis]) -> dict[Axis, CodeTable]:
-    """The tables of axes along which a code is not its own place; a row in no part is at ``axis.size``."""
+    """The tables of all axes with cuts or groups; codes in no part have the place ``axis.size``."""
     tables, room = dict[Axis, CodeTable](), TABLES_BYTES
     for axis in axes:
         if axis not in tables and (axis.thresholds is not None or axis.lookup is not None):
@@ -97,15 +92,15 @@ def code_tables(axes: Iterable[Axis]) -> dict[Axis, CodeTable]:
 
 
 class Rows:
-    """Rows of a block, of which each is at a numbered node.
+    """Rows of a block, each at a numbered node.
 
     Args:
         block: The block of the rows.
         picked: The numbers of the selected rows; None for all.
-        node: The node of each, shape (rows,).
+        node: The node of each row, shape (rows,).
         nodes: The number of nodes.
-        tables: The tables of the axes along which they are looked up; see ``code_tables``.
-        measure: The numbers that are added up of them.
+        tables: The code tables of the axes in use; see ``code_tables``.
+        measure: The measure to sum.
     """
 
     def __init__(
@@ -129,7 +124,7 @@ class Rows:
         return cls(block, None, np.zeros(block.rows, dtype=np.uint8), 1, tables)
 
     def over(self, block: RowBlock, tables: Mapping[Axis, CodeTable]) -> Rows:
-        """The same rows, nothing looked up yet, of a block with other columns, along other axes."""
+        """The same rows of a block with other columns, for other axes; nothing is looked up yet."""
         return Rows(block, self.picked, self.node, self.nodes, tables, self.measure)
 
     def codes(self, source: Hashable) -> np.ndarray:
@@ -140,13 +135,13 @@ class Rows:
         return self._codes[source]
 
     def places(self, axis: Axis, some: np.ndarray | None = None) -> np.ndarray:
-        """The place of each row along an axis, ``axis.size`` for none, shape (rows,); or of some, by number."""
+        """The place of each row, or of ``some`` rows by number, along an axis; ``axis.size`` for none."""
         codes = self.codes(axis.source)
         codes = codes if some is None else codes.take(some)
         return codes if axis.lookup is None and axis.thresholds is None else self.tables[axis](codes)
 
     def cells(self, axes: tuple[Axis, ...]) -> np.ndarray:
-        """Each row's cell in the joint table of axes, whatever its node, shape (rows,)."""
+        """Each row's cell in the joint table of some axes, without its node, shape (rows,)."""
         if len(axes) == 1:
             return self.places(axes[0])
         if self.nodes > 1:
@@ -158,7 +153,7 @@ class Rows:
     def cell(self, axes: tuple[Axis, ...]) -> np.ndarray:
         """The cell of each row in the joint table of nodes and some axes, shape (rows,).
 
-        Where the block has it as a column, or it was looked up for a measure, it is known.
+        Cells are reused from a column of the block or from a measure, if they are there.
         """
         if axes in self._joint:
             return self._joint[axes]
@@ -167,18 +162,18 @@ class Rows:
         return self._joined(self.node, self.nodes, axes)
 
     def _joined(self, cell: np.ndarray, cells: int, axes: Sequence[Axis]) -> np.ndarray:
-        """Each row's cell in a joint table, from its cell of so many without these axes; as narrow as that allows."""
+        """Crosses the cells of a table with more axes; returns each row's cell in the smallest type."""
         along = ((axis.slots, self.places(axis)) for axis in axes)
         return joint_cells(cell, along, smallest(cells * joint_slots(axes) + 1))
 
     def words(self) -> np.ndarray | None:
-        """The packed numbers that each row adds, shape (words, rows); None to count rows."""
+        """The packed numbers of each row, shape (words, rows); None to count rows."""
         if self._words is None and self.measure is not None:
             self._words = self.measure.words([self.cells(axes) for axes in self.measure.cells])
         return self._words
 
     def pieces(self, rows: int) -> Iterator[Rows]:
-        """The same rows, so many at a time, nothing looked up yet."""
+        """Yields the same rows in pieces of ``rows`` rows; nothing is looked up yet."""
         for start in range(0, max(1, len(self.node)), rows):
             part = slice(start, start + rows)
             block, picked = self.block, self.picked
@@ -196,43 +191,42 @@ class Rows:
         return self.take(np.flatnonzero(np.logical_and.reduce([self.places(axis) < axis.size for axis in partial])))
 
     def take(self, chosen: np.ndarray) -> Rows:
-        """Some of them, by number."""
+        """The chosen rows, by number."""
         picked = chosen if self.picked is None else self.picked.take(chosen)
         return Rows(self.block, picked, self.node.take(chosen), self.nodes, self.tables, self.measure)
 
     def moved(self, node: np.ndarray, nodes: int) -> Rows:
-        """The same rows at other nodes of so many; those at -1 are left out."""
+        """The same rows at new nodes, without the rows at -1."""
         small = node.astype(smallest(nodes))
         if node.min(initial=0) >= 0:
             return Rows(self.block, self.picked, small, nodes, self.tables, self.measure)
-        # Rows 4, 7 and 9 at nodes 0, -1 and 1: rows 4 and 9 are left, and the block's columns are
-        # not copied.
-        kept = np.flatnonzero(node >= 0)
-        picked = kept.astype(np.uint32) if self.picked is None else self.picked.take(kept)
-        return Rows(self.block, picked, small.take(kept), nodes, self.tables, self.measure)
+        # Of rows 4, 7 and 9 at nodes 0, -1 and 1, rows 4 and 9 remain. The block's columns are not copied.
+        remaining = np.flatnonzero(node >= 0)
+        picked = remaining.astype(np.uint32) if self.picked is None else self.picked.take(remaining)
+        return Rows(self.block, picked, small.take(remaining), nodes, self.tables, self.measure)
 
     def measured(self, measure: RowMeasure | None) -> Rows:
-        """The rows that count for a measure."""
+        """The rows that a measure counts."""
         rows = Rows(self.block, self.picked, self.node, self.nodes, self.tables, measure)
-        kept = None if measure is None else measure.counted_rows(rows.places)
-        return rows if kept is None else rows.take(np.flatnonzero(kept))
+        is_counted = None if measure is None else measure.counted_rows(rows.places)
+        return rows if is_counted is None else rows.take(np.flatnonzero(is_counted))
 
 
-# What a part is in the arrays where a row is in none: sums with it stay below 0.
+# The number of a missing part in the arrays: sums with it stay below 0.
 NONE = np.iinfo(np.int32).min
-# Rows that go down together: of 2^18, a level takes about twice as long.
+# Rows that descend together. With 2^18 a level takes about twice as long.
 ROWS_AT_ONCE = 2**15
-# Entries of a table by which partitions are looked up together: a core's cache holds it.
+# Entries of a table of several partitions: it stays in a core's cache.
 MAX_VALUES = 2**18
 
 
 @dataclass(frozen=True, eq=False)
 class _PartitionLookup:
-    """Partitions, of which each row is looked up in that of its node.
+    """Several partitions; each row is looked up in the partition of its node.
 
     Attributes:
-        axes: One for each column (two, where some partitions cut it and others do not): along it all
-            of the partitions' own axes can be told.
+        axes: The common axes of the partitions: one for each column, two if some partitions cut it and
+            others do not.
         low: The number of the first partition.
         column: Index into ``axes`` for each axis of each partition, shape (axes, partitions).
         offset: The position of its first part in ``values``, shape (axes, partitions).
@@ -246,60 +240,60 @@ class _PartitionLookup:
     values: np.ndarray
 
     @classmethod
-    def of(cls, partitions: Sequence[tuple[Axis, ...]], low: int, read: Mapping[Hashable, Axis]) -> _PartitionLookup:
+    def of(cls, partitions: Sequence[tuple[Axis, ...]], low: int, common: Mapping[Hashable, Axis]) -> _PartitionLookup:
         """Makes the table of some partitions, numbered from ``low`` on."""
-        columns = {key: number for number, key in enumerate(read)}
+        columns = {key: number for number, key in enumerate(common)}
         column, offset = np.zeros((2, max(map(len, partitions)), len(partitions)), dtype=np.intp)
-        # Where a partition has no axis: 0, wherever a row is.
-        values = [np.zeros(max((axis.size for axis in read.values()), default=1), dtype=np.int32)]
+        # A partition with fewer axes adds 0 in each place of a missing axis.
+        values = [np.zeros(max((axis.size for axis in common.values()), default=1), dtype=np.int32)]
         end = len(values[0])
-        # Of the four parts by sex and by age below and from 30 on, ages give 0 and 1, and sex gives 0
-        # and 2: a man of 40 is in 2 + 1 = 3.
+        # Four parts by sex and by age below and from 30 on: age gives 0 or 1, sex gives 0 or 2, and a
+        # man of 40 is in part 2 + 1 = 3.
         for number, partition in enumerate(partitions):
             stride = 1
             for position, axis in enumerate(reversed(partition)):
-                own = read[_axis_key(axis)]
-                # The first code of an interval stands for all of it: edges 3 and 5 are asked at 0, 3 and 5.
-                codes = np.arange(own.size) if own.thresholds is None else np.array([0, *own.thresholds])
+                shared = common[_axis_key(axis)]
+                # The first code of an interval stands for all of it: with edges 3 and 5 the codes 0, 3 and 5.
+                codes = np.arange(shared.size) if shared.thresholds is None else np.array([0, *shared.thresholds])
                 parts = axis.parts_of(codes)
                 values.append(np.where(parts < 0, NONE, parts * stride).astype(np.int32))
                 column[position, number], offset[position, number] = columns[_axis_key(axis)], end
-                end, stride = end + own.size, stride * axis.size
-        return cls(tuple(read.values()), low, column, offset, np.concatenate(values))
+                end, stride = end + shared.size, stride * axis.size
+        return cls(tuple(common.values()), low, column, offset, np.concatenate(values))
 
     def parts(self, rows: Rows, kind: np.ndarray, some: np.ndarray | None) -> np.ndarray:
-        """The part of each row, or of some by number, by the partition ``kind`` of its node; negative for none."""
+        """The part of each row, or of ``some`` by number, in the partition ``kind`` of its node; negative for none."""
         kind, count = kind - kind.dtype.type(self.low), len(kind)
         places = [rows.places(axis, some) for axis in self.axes]
         number, part = np.arange(count), np.zeros(count, dtype=np.int64)
-        place = np.concatenate(places or [number])
+        all_places = np.concatenate(places or [number])
         for column, offset in zip(self.column, self.offset, strict=True):
-            # Row 5 of a node that is split by column 2, of 1,000 rows, has its place there at 2 * 1000 + 5.
-            own = place if len(places) == 1 else place.take((column * count).take(kind) + number)
-            part += self.values.take(offset.take(kind) + own, mode="clip")
+            # Of 1,000 rows, row 5 at a node that is split by column 2 has its place at 2 * 1000 + 5.
+            place = all_places if len(places) == 1 else all_places.take((column * count).take(kind) + number)
+            part += self.values.take(offset.take(kind) + place, mode="clip")
         return part
 
 
 def _axis_key(axis: Axis) -> Hashable:
-    """Axes with the same are told along one axis: all cuts of a column, and all others."""
+    """The key of the common axis: one for all cuts of a column, one for its other axes."""
     return axis.source, axis.thresholds is None
 
 
 def _looked_up(partitions: Sequence[tuple[Axis, ...]], low: int = 0) -> list[_PartitionLookup]:
-    """The look-ups of distinct partitions, numbered from ``low`` on: as many together as fit into the table."""
+    """The look-ups of distinct partitions, numbered from ``low`` on; each has as many as fit into its table."""
     axes = dict[Hashable, list[Axis]]()
     for partition in partitions:
         for axis in partition:
             axes.setdefault(_axis_key(axis), []).append(axis)
-    read = {key: _common_axis(own) for key, own in axes.items()}
-    if len(partitions) == 1 or sum(len(own) * read[key].size for key, own in axes.items()) <= MAX_VALUES:
-        return [_PartitionLookup.of(partitions, low, read)]
+    common = {key: _common_axis(alike) for key, alike in axes.items()}
+    if len(partitions) == 1 or sum(len(alike) * common[key].size for key, alike in axes.items()) <= MAX_VALUES:
+        return [_PartitionLookup.of(partitions, low, common)]
     half = len(partitions) // 2
     return [*_looked_up(partitions[:half], low), *_looked_up(partitions[half:], low + half)]
 
 
 def _common_axis(axes: Sequence[Axis]) -> Axis:
-    """The axis of a column along which several can be told: its cuts at the edges of all, or its codes."""
+    """An axis that refines several axes of a column: cut at all their edges, or all codes."""
     first = axes[0]
     if first.thresholds is None:
         codes = max(axis.size if axis.lookup is None else len(axis.lookup) for axis in axes)
@@ -318,8 +312,8 @@ class Descent:
         first: The place of each node's first child, shape (parents,).
         lookups: The look-ups of partitions.
         lookup: The number of each partition's look-up, shape (partitions,).
-        places: The places that are in the request, in order; None where all are.
-        children: The child of each of these places, by number.
+        places: The requested places, in order; None for all.
+        children: The number of the child at each of these places.
     """
 
     nodes: int
@@ -340,33 +334,30 @@ class Descent:
         return np.concatenate([self._down(piece) for piece in rows.pieces(ROWS_AT_ONCE)])
 
     def _down(self, rows: Rows) -> np.ndarray:
-        """The children of so few rows that all that is made of them on the way stays in a core's cache."""
+        """The children of a few rows; temporary arrays stay in a core's cache."""
         kind = self.kind.take(rows.node)
         if len(self.lookups) == 1:
             part = self.lookups[0].parts(rows, kind, None)
         else:
-            # Rows that go the ways 1 0 1 are taken in the order 1, 0 2: a stretch for each way.
+            # Rows with the look-ups 1 0 1 are sorted to 1, 0 2: one slice for each look-up.
             lookup = self.lookup.take(kind)
             order, part = np.argsort(lookup, kind="stable"), np.empty(len(kind), dtype=np.int64)
             ends = np.bincount(lookup, minlength=len(self.lookups)).cumsum()
-            for own, mine in zip(self.lookups, np.split(order, ends[:-1]), strict=True):
-                if len(mine):
-                    part[mine] = own.parts(rows, kind.take(mine), mine)
+            for partition_lookup, some in zip(self.lookups, np.split(order, ends[:-1]), strict=True):
+                if len(some):
+                    part[some] = partition_lookup.parts(rows, kind.take(some), some)
         return self._children(self.first.take(rows.node) + part, part)
 
     def _children(self, slot: np.ndarray, part: np.ndarray) -> np.ndarray:
         if self.places is None:
             return np.where(part < 0, -1, slot)
-        # Places 4 and 9 are asked for: a row at 9 finds position 1, a row at 7 too, and is in none.
+        # With requested places 4 and 9, rows at 9 and at 7 both find index 1; the row at 7 is in no part.
         nearest = np.minimum(np.searchsorted(self.places, slot), len(self.places) - 1)
         return np.where((self.places.take(nearest) == slot) & (part >= 0), self.children.take(nearest), -1)
 
 
 def split_level(partitions: Sequence[Partition | None]) -> Descent:
-    """Makes a request's last level: node i becomes all parts of ``partitions[i]``.
-
-    Where that is None it stays one part.
-    """
+    """Makes a request's last level: node i becomes all parts of ``partitions[i]``, or stays for None."""
     kind, lookups, sizes = _distinct(partitions)
     ends = np.cumsum(sizes.take(kind))
     return Descent(int(ends[-1]), kind, ends - sizes.take(kind), *lookups, None, np.zeros(0, dtype=np.int64))
@@ -375,19 +366,19 @@ def split_level(partitions: Sequence[Partition | None]) -> Descent:
 def paths_down(
     parts: Sequence[Part], part_numbers: Mapping[bytes, int]
 ) -> tuple[np.ndarray, list[Descent], np.ndarray]:
-    """Makes the paths from known parts down to others.
+    """Makes the paths from located parts down to requested parts.
 
     Args:
-        parts: The parts to which rows go; disjoint.
-        part_numbers: The number of each part where rows already are, by its key. The whole table, or any
-            collection that has a part on the path to each of ``parts``.
+        parts: The requested parts; disjoint.
+        part_numbers: The number of each part where rows are already located, by its key. The path to
+            each of ``parts`` must pass one of them.
 
     Returns:
-        The known parts that are begun with, by number; the levels from there on; and for each node
-        of the last one (or of the beginning, where there is no level) the position in ``parts``.
+        The numbers of the located parts where paths begin; the levels from there on; and the index
+        in ``parts`` of each node of the last level (of the beginning, if there is no level).
 
     Raises:
-        KeyError: None of the known parts is on the path to one.
+        KeyError: The path to one of ``parts`` passes no located part.
     """
     trie = _Trie(part_numbers)
     for number, part in enumerate(parts):
@@ -396,23 +387,23 @@ def paths_down(
 
 
 class _Branch:
-    """A part with its parts below by index; or a requested part, by number."""
+    """A part on a path, with its children by index; a requested part has its number in ``answer``."""
 
     __slots__ = ("answer", "children", "depth", "partition")
 
     def __init__(self, depth: int, answer: int = -1) -> None:
         self.depth, self.answer = depth, answer
         self.partition: Partition | None = None
-        self.children: dict[int, _Branch] | None = None  # there may be a million nodes without
+        self.children: dict[int, _Branch] | None = None  # a million nodes may have none
 
     def enter(self, partition: Partition | None, index: int, child: _Branch) -> _Branch:
-        """Returns the child with this index, which is ``child`` if there was none."""
+        """Returns the child with this index, or enters ``child`` if there is none."""
         if self.children is None:
             self.partition, self.children = partition, {}
         return self.children.setdefault(index, child)
 
     def below(self) -> Iterable[tuple[int, _Branch]]:
-        """The children of the nodes. A requested node goes down unchanged with the others."""
+        """The children of the node; a node without children continues as its own child."""
         return ((0, self),) if self.children is None else self.children.items()
 
 
@@ -425,7 +416,7 @@ class _Trie:
 
     def ask(self, part: Part, answer: int) -> None:
         """Adds a requested part."""
-        # Where rows already are, nothing has to be entered.
+        # A located part needs no path.
         if part.parent is None or part.key in self._part_numbers:
             self._node(part).answer = answer
             return
@@ -434,7 +425,7 @@ class _Trie:
         self._depth = max(self._depth, parent.depth + 1)
 
     def _node(self, part: Part) -> _Branch:
-        """The node of a part, made with those above it."""
+        """The node of a part; makes it and the nodes above it."""
         node, number = self._nodes.get(part.key), self._part_numbers.get(part.key)
         if node is not None:
             return node
@@ -450,8 +441,8 @@ class _Trie:
 
     def levels(self) -> tuple[np.ndarray, list[Descent], np.ndarray]:
         """The arrays of ``paths_down``."""
-        # Women, who are asked for themselves, beside men by job: on the second level women have one
-        # child, which is women again.
+        # A request for women, and for men by job: on the second level the node of women has itself as
+        # its child.
         begin = np.fromiter(self._begin, dtype=np.int64, count=len(self._begin))
         nodes, levels = list(self._begin.values()), []
         for _ in range(self._depth):
@@ -464,11 +455,11 @@ class _Trie:
 
 
 def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indices: Sequence[int]) -> Descent:
-    """Makes a level whose children with these indices are requested, ``counts[i]`` of node i."""
+    """Makes a level with the children of these indices, ``counts[i]`` of them for node i."""
     kind, lookups, sizes = _distinct(partitions)
     ends = np.cumsum(sizes.take(kind))
-    # Nodes of 2 and of 3 parts have places 0 and 1, and 2 to 4. Where the second part of the first node and
-    # the first part of the second are asked for, indices are 1 and 0, and places 1 and 2.
+    # Nodes of 2 and of 3 parts have places 0 to 1 and 2 to 4. A request for the second part of the first
+    # node and the first part of the second has indices 1 and 0, and places 1 and 2.
     first = ends - sizes.take(kind)
     places = np.repeat(first, counts) + np.array(indices, dtype=np.int64)
     order = np.argsort(places)
@@ -478,7 +469,7 @@ def _entered(partitions: Sequence[Partition | None], counts: Sequence[int], indi
 def _distinct(
     partitions: Sequence[Partition | None],
 ) -> tuple[np.ndarray, tuple[tuple[_PartitionLookup, ...], np.ndarray], np.ndarray]:
-    """The number of each node's partition among the distinct ones, how these are looked up, and their sizes."""
+    """The number of each node's partition among the distinct ones, their look-ups, and their sizes."""
     # Nodes split by age, by sex and by age again: two distinct partitions, and `kind` is 0 1 0.
     numbers: dict[bytes, int] = {}
     distinct: list[Partition | None] = []

@@ -6,11 +6,11 @@ Privacy:
     one (row, number) pair and changes no other, so coins are a stability-1 map of the table.
     Held by: tests/contract/test_every_engines_rows.py.
 
-The ledger outlives versions of every library, so the hash must be stable; a library's own hash may change. There are
-two hashes, and the length of the ledger's salt decides between them. With ``SALT_BYTES``, each of a row's codes is
-multiplied by a word of 64 bits that follows from the salt; their sum is mixed, so that each bit of the coin depends on
-all of its bits (the last step of SplitMix64). Older ledgers have a shorter salt: coins are MD5 of decimal text, which
-takes ten times as long for a coin and two hundred times for a shard.
+A ledger outlives library versions, so the hash must be stable; a library's hash may change. There are two hashes, and
+the length of the ledger's salt decides between them. With ``SALT_BYTES``, each of a row's codes is multiplied by a word
+of 64 bits that is derived from the salt. The sum is mixed by the last step of SplitMix64, so that each bit of the coin
+depends on all bits of the sum. Older ledgers have a shorter salt: coins are MD5 of decimal text, which takes ten times
+as long for a coin and two hundred times for a shard.
 
 References:
     Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators".
@@ -36,17 +36,17 @@ KEPT_SHARDS = 8
 
 
 def contents_of(codes: Codes, salt: bytes) -> str:
-    """A keyed digest of a table's rows, whatever their order; for the provider alone."""
-    # Coins are those of pairs of a row and its number among equal ones, so the sum is one of all pairs.
+    """A keyed digest of a table's rows in any order; for the provider alone."""
+    # Each coin hashes a row and its number among equal rows, so equal rows do not cancel in the sum.
     return keyed(f"{codes.rows} {coins_of(codes, salt).sum(dtype=np.uint64)}", salt)
 
 
 def contents_by(codes: Codes, axis: Axis, salt: bytes) -> list[str]:
-    """A keyed digest of the rows in each part of an axis, whatever their order; for the provider alone."""
+    """A keyed digest of the rows, in any order, of each part of an axis; for the provider alone."""
     coins = coins_of(codes, salt)
-    where = np.concatenate([axis.parts_of(block.columns[axis.column]) for block in codes.blocks] or [coins])
-    own = [coins[where == part] for part in range(axis.size)]
-    return [keyed(f"{len(part)} {part.sum(dtype=np.uint64)}", salt) for part in own]
+    part_of = np.concatenate([axis.parts_of(block.columns[axis.column]) for block in codes.blocks] or [coins])
+    by_part = [coins[part_of == part] for part in range(axis.size)]
+    return [keyed(f"{len(part)} {part.sum(dtype=np.uint64)}", salt) for part in by_part]
 
 
 def keyed(text: str, salt: bytes) -> str:
@@ -57,7 +57,7 @@ def keyed(text: str, salt: bytes) -> str:
 class ShardColumns:
     """The shards of an encoded table's rows, by key and count; the latest columns are kept.
 
-    Coins are made when the first shards are asked for. Nobody waits for shards that others make.
+    Coins are drawn for the first request. Shards are computed without a lock.
 
     Args:
         codes: The table.
@@ -75,16 +75,16 @@ class ShardColumns:
         """Returns each row's shard for each of these keys and counts, shape (rows,).
 
         Args:
-            sources: As ``Axis.source`` names them.
+            sources: The shards, as ``Axis.source`` names them.
             check: A function that is called before each block of rows of each key; its error ends the work.
         """
         columns = {source: self._kept.get(source) for source in sources}
         for source in [source for source, shards in columns.items() if shards is None]:
-            columns[source] = self._made(source, check)
-            self._kept.put(source, columns[source], 0)  # as an entry, of which so many are kept
+            columns[source] = self._column(source, check)
+            self._kept.put(source, columns[source], 0)  # of size 0: at most KEPT_SHARDS entries fit
         return columns
 
-    def _made(self, source: ShardSource, check: Callable[[], None]) -> np.ndarray:
+    def _column(self, source: ShardSource, check: Callable[[], None]) -> np.ndarray:
         """Makes a column, block by block."""
         with self._tossing:
             if self._coins is None:
@@ -100,10 +100,10 @@ class ShardColumns:
 
 
 def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] = go_on) -> np.ndarray:
-    """The coin of each row, 64 bits. All rows that are equal to one of them must be there.
+    """The coin of each row, 64 bits.
 
     Args:
-        codes: The rows.
+        codes: The rows, with all rows that are equal to any of them.
         salt: The key of the coins.
         check: A function that is called before each column and each block of rows; its error ends the work.
     """
@@ -111,22 +111,22 @@ def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] = go_on) -> np
         return np.zeros(0, dtype=np.uint64)
     codes.require()
     names = list(codes.blocks[0].columns)
-    # Codes (3, 0), (5, 1) and (3, 0) are the words 6, 11 and 6; in order 6 6 11, so runs begin at 0 and 2,
-    # and the rows there are the first, the second and again the first of their kind.
+    # Codes (3, 0), (5, 1) and (3, 0) are the words 6, 11 and 6. Sorted, 6 6 11, runs begin at 0 and 2, so
+    # the numbers among equal rows are 1, 2 and 1.
     words = packed_words(codes.rows, _whole_columns(codes, check))
     order = np.argsort(words)
     starts = run_starts(words[order])
     nth = np.empty(codes.rows, dtype=np.uint32)
     nth[order] = 1 + np.arange(codes.rows) - np.repeat(starts, np.diff(starts, append=codes.rows))
     coins, ends = [], np.cumsum([block.rows for block in codes.blocks])
-    for block, own in zip(codes.blocks, np.split(nth, ends[:-1]), strict=True):
+    for block, block_nth in zip(codes.blocks, np.split(nth, ends[:-1]), strict=True):
         check()
-        coins.append(_coins(salt, [block.columns[name] for name in names], own))
+        coins.append(_coins(salt, [block.columns[name] for name in names], block_nth))
     return np.concatenate(coins)
 
 
 def _whole_columns(codes: Codes, check: Callable[[], None]) -> Iterator[tuple[np.ndarray, int]]:
-    """Yields the codes of each column, of all rows, and what they are below."""
+    """Yields each column's codes over all blocks, and a number that is larger than all of them."""
     for name in codes.blocks[0].columns:
         check()
         line = np.concatenate([block.columns[name] for block in codes.blocks])
@@ -135,9 +135,8 @@ def _whole_columns(codes: Codes, check: Callable[[], None]) -> Iterator[tuple[np
 
 def shards_of(coins: np.ndarray, salt: bytes, key: int, count: int) -> np.ndarray:
     """The shards, out of ``count``, of rows with these coins of a salt, shape (rows,)."""
-    # The upper half u of a hash is a number below 2^32, and u * count >> 32 says in which of
-    # `count` equal stretches it lies: with three shards, u = 2^31 is in the middle one, 3 * 2^31
-    # >> 32 = 1.
+    # The upper half u of a hash is below 2^32, and u * count >> 32 is the number of its shard among
+    # `count` equal intervals: with three shards, u = 2^31 is in the middle one, 3 * 2^31 >> 32 = 1.
     if len(salt) == SALT_BYTES:
         hashes = _mixed(coins ^ _words(f"{salt.hex()}:{key}", 1))
     else:
@@ -146,11 +145,11 @@ def shards_of(coins: np.ndarray, salt: bytes, key: int, count: int) -> np.ndarra
 
 
 def _coins(salt: bytes, columns: Sequence[np.ndarray], nth: np.ndarray) -> np.ndarray:
-    """The coins of some rows, of their codes and their numbers among equal rows."""
+    """The coins of some rows, from their codes and their numbers among equal rows."""
     if len(salt) != SALT_BYTES:
-        # Of the second of equal rows (3, 0) this hashes <salt>:3,0#2; a chain of || copies each beginning again.
-        named = {f"n{number}": column for number, column in enumerate(columns)}
-        return _hashes(f"concat('{salt.hex()}:', concat_ws(',', {', '.join(named)}), '#', nth)", {**named, "nth": nth})
+        # For the second of equal rows (3, 0) it hashes <salt>:3,0#2. A chain of || would copy each prefix again.
+        codes = {f"n{number}": column for number, column in enumerate(columns)}
+        return _hashes(f"concat('{salt.hex()}:', concat_ws(',', {', '.join(codes)}), '#', nth)", {**codes, "nth": nth})
     # With words 5, 7 and 9: 3 * 5 + 0 * 7 + 2 * 9.
     total = np.zeros(len(nth), dtype=np.uint64)
     for column, word in zip([*columns, nth], _words(salt.hex(), len(columns) + 1), strict=True):
@@ -159,12 +158,12 @@ def _coins(salt: bytes, columns: Sequence[np.ndarray], nth: np.ndarray) -> np.nd
 
 
 def _words(text: str, count: int) -> np.ndarray:
-    """Words of 64 bits that follow from a text."""
+    """Words of 64 bits, derived from a text."""
     return np.frombuffer(hashlib.shake_256(text.encode()).digest(8 * count), dtype="<u8")
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:
-    """Words of 64 bits, each mixed by itself; the array is used up."""
+    """Mixes the bits of each word; overwrites the array."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         words ^= words >> np.uint64(shift)
         words *= np.uint64(factor)
@@ -176,7 +175,7 @@ def _hashes(text: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
 
     Args:
         text: The text, in SQL.
-        columns: Whole numbers that it names.
+        columns: The columns of whole numbers in it, by name.
     """
     with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
         connection.register("numbers", pa.table(dict(columns)))

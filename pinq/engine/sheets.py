@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a sheet of a workbook, in a process of its own with limited memory, which ``delimited`` starts by this file.
+"""Reads a sheet of a workbook. ``delimited`` runs this file as a separate process with limited memory.
 
-It prints lines of JSON: the names of the sheets, then the rows of the chosen sheet as lists of texts,
-in which a missing value is null; at the end the numbers of cells that were lost, by kind and column.
-If it ends otherwise than with 0, the workbook cannot be read. So no workbook can end the process that
-opens a dataset, whatever a parser does with it.
+It prints lines of JSON: the names of the sheets, then the rows of the chosen sheet as lists of texts
+(null for a missing value), then the numbers of lost cells, by kind and column. If it does not exit
+with 0, the workbook cannot be read. So no workbook can end the process that opens a dataset.
 
 A sheet of an .xlsx or .xlsm file is read as a stream, row by row and cell by cell. Other formats are
 read by python-calamine, which holds the whole rectangle from the first to the last filled cell.
 
 Privacy:
-    The cells of a row of .xlsx are read from this row, the styles and the shared strings alone: a cell
-    that cannot be read is missing, and a cell far away costs as much as any other. In other formats a
-    row with a number that no duration holds is without a filled cell.
+    The cells of a row of .xlsx are read from this row, the styles and the shared strings alone. An
+    unreadable cell is missing, and a cell far away costs as much as any other. In other formats a row
+    with a duration that is too long has no filled cell.
     Held by: tests/integration/test_hostile_workbooks.py.
 """
 
@@ -30,16 +29,16 @@ from xml.etree.ElementTree import Element, iterparse, parse
 from zipfile import ZipFile
 
 STREAMED = (".xlsx", ".xlsm")
-# Formats of dates and durations that have a number and no code.
+# Built-in formats of dates and durations, which have a number and no code.
 _DATES, _DURATIONS = {*range(14, 23), 45, 47}, {46}
 _LITERAL = re.compile(r'\\.|_.|\*.|"[^"]*"?', re.DOTALL)
 _LETTERS, _DIGITS = re.compile(r"[A-Z]{1,3}"), "0123456789"
 _AREA = re.compile(r"([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,3})([0-9]{1,7})")
-_AREAS = 4096  # merged areas, and columns of each, that are counted
+_AREAS = 4096  # the most merged areas, and columns of each, that are counted
 Area = tuple[tuple[int, int], tuple[int, int]]
-"""The first and the last cell of merged ones, each by row and column from 0 on."""
+"""The first and the last cell of a merged area, each (row, column) from 0 on."""
 _LAST_COLUMN = 2**14
-# A sign that XML cannot hold, as _x000D_; neither NUL nor half of a pair.
+# An escaped control character, such as _x000D_; not NUL, and not half of a surrogate pair.
 _SIGN = re.compile(r"_x(?!0000|[Dd][89A-Fa-f])([0-9A-Fa-f]{4})_")
 _BLANK = " \t\r\n"
 FORMULAS = "formulas without a saved value; open the workbook in a spreadsheet program, and save it"
@@ -50,18 +49,18 @@ PADDED = (
 )
 BEFORE = "rows with cells before this column that are not read, for no name stands above them; name or delete them"
 Losses = dict[str, Counter[int]]
-"""Numbers of cells of each column that are not read as they stand, by kind."""
+"""Numbers of cells whose value is not read as shown, by kind and column."""
 
 
 def text_of(cell: object, decimal: str) -> str | None:
-    """Returns the text of a cell; None for an empty one, and for one that holds an error."""
+    """Returns the text of a cell; None for an empty cell or an error."""
     match cell:
         case str():
             return cell or None
         case bool():
             return "true" if cell else "false"
         case float() | int():
-            # 7.0 is the code 7: a sheet has no whole numbers.
+            # 7.0 becomes 7: sheets store all numbers as floats.
             number = str(int(cell)) if abs(cell) < 1e15 and cell == int(cell) else repr(cell)
             return number.replace(".", decimal)
         case datetime():
@@ -79,34 +78,34 @@ class Streamed:
 
     Attributes:
         names: The names of the sheets.
-        hidden: The names of the sheets that a spreadsheet program does not show.
+        hidden: The names of the hidden sheets.
     """
 
     def __init__(self, file: str) -> None:
         self._archive = ZipFile(file)
         self._parts = {name.lower(): name for name in self._archive.namelist()}
         book, links = self._root("xl/workbook.xml"), self._root("xl/_rels/workbook.xml.rels")
-        targets = {own.get("Id"): own.get("Target", "") for own in links}
-        kinds = {own.get("Type", "").rpartition("/")[2]: own.get("Target", "") for own in links}
-        sheets = [own for own in book.iter() if _local(own.tag) == "sheet"]
-        linked = [next((value for key, value in own.items() if key.endswith("}id")), None) for own in sheets]
-        self.names = [own.get("name", "") for own in sheets]
-        self.hidden = [own.get("name", "") for own in sheets if own.get("state", "visible") != "visible"]
+        targets = {link.get("Id"): link.get("Target", "") for link in links}
+        kinds = {link.get("Type", "").rpartition("/")[2]: link.get("Target", "") for link in links}
+        sheets = [element for element in book.iter() if _local(element.tag) == "sheet"]
+        linked = [next((value for key, value in sheet.items() if key.endswith("}id")), None) for sheet in sheets]
+        self.names = [sheet.get("name", "") for sheet in sheets]
+        self.hidden = [sheet.get("name", "") for sheet in sheets if sheet.get("state", "visible") != "visible"]
         self._targets = dict(zip(self.names, (targets.get(link, "") for link in linked), strict=True))
         self._from_1904 = any(
-            _local(own.tag) == "workbookPr" and own.get("date1904") in ("1", "true") for own in book.iter()
+            _local(element.tag) == "workbookPr" and element.get("date1904") in ("1", "true") for element in book.iter()
         )
-        self._strings = [_string(own) for own in self._root(kinds["sharedStrings"])] if "sharedStrings" in kinds else []
+        self._strings = list(map(_string, self._root(kinds["sharedStrings"]))) if "sharedStrings" in kinds else []
         self._formats = _formats(self._root(kinds["styles"])) if "styles" in kinds else []
         self._uncomputed, self._padded = Counter[int](), Counter[int]()
         self._merged: list[Area] = []
 
     def losses(self, name: str, above: int) -> Losses:
-        """The cells that ``rows`` did not read, below the header."""
+        """The cells below the header that ``rows`` did not read as shown."""
         return {FORMULAS: self._uncomputed, PADDED: self._padded, MERGED: _covered(self._merged, above)}
 
     def rows(self, name: str) -> Iterator[tuple[int, list[object]]]:
-        """The rows of a sheet that are written, each with its number from 0 on."""
+        """The rows in the file of a sheet, each with its number from 0 on."""
         number = -1
         with self._archive.open(self._part(self._targets[name])) as stream:
             for _, element in iterparse(stream):
@@ -130,7 +129,7 @@ class Streamed:
             return parse(stream).getroot()
 
     def _cells(self, row: Element) -> list[object]:
-        """The cells of a row up to the last that has a value, each at its column; its row is the one it stands in."""
+        """The cells of a row up to its last value, by column. The row number in a cell's address is ignored."""
         cells: list[object] = []
         column = -1
         for cell in row:
@@ -141,7 +140,7 @@ class Streamed:
             if isinstance(value, float) and self._shape(cell.get("s", "")) is str:
                 self._padded[column] += 1
             if value is None:
-                if any(_local(own.tag) == "f" for own in cell) and cell.get("t") not in ("str", "e"):
+                if any(_local(element.tag) == "f" for element in cell) and cell.get("t") not in ("str", "e"):
                     self._uncomputed[column] += 1
             elif column == len(cells) < _LAST_COLUMN:
                 cells.append(value)
@@ -151,14 +150,14 @@ class Streamed:
         return cells
 
     def _value(self, cell: Element) -> object:
-        """The value of a cell; None where it has none, or none that can be read."""
+        """The value of a cell; None for a missing or unreadable one."""
         kind, text = cell.get("t", ""), None
-        for own in cell:
-            name = _local(own.tag)
+        for element in cell:
+            name = _local(element.tag)
             if name == "is":
-                return _string(own)
+                return _string(element)
             if name == "v":
-                text = own.text
+                text = element.text
         if text is None or kind in ("inlineStr", "is"):
             return None
         try:
@@ -178,7 +177,7 @@ class Streamed:
         return None
 
     def _number(self, text: str, style: str, *, typed: bool) -> object:
-        """A number in the form that its style says; a text that is no number, and is not said to be one, is a text."""
+        """A number, date or duration, as its style says. Another text is missing if it is ``typed`` a number."""
         try:
             number = float(text if text.isascii() and "_" not in text and text == text.strip() else "-")
         except ValueError:
@@ -206,19 +205,19 @@ class Loaded:
 
     Attributes:
         names: The names of the sheets.
-        hidden: The names of the sheets that a spreadsheet program does not show.
+        hidden: The names of the hidden sheets.
     """
 
     def __init__(self, file: str) -> None:
-        import python_calamine  # of an extra
+        import python_calamine  # in the extra `excel`
 
         self._book = python_calamine.CalamineWorkbook.from_path(file)
         self.names = list(self._book.sheet_names)
         shown = python_calamine.SheetVisibleEnum.Visible
-        self.hidden = [own.name for own in self._book.sheets_metadata if own.visible != shown]
+        self.hidden = [sheet.name for sheet in self._book.sheets_metadata if sheet.visible != shown]
 
     def losses(self, name: str, above: int) -> Losses:
-        """The cells that have no value of their own, below the header."""
+        """The merged cells without a value, below the header."""
         return {MERGED: _covered(self._book.get_sheet_by_name(name).merged_cell_ranges or (), above)}
 
     def rows(self, name: str) -> Iterator[tuple[int, list[Any]]]:
@@ -231,14 +230,14 @@ class Loaded:
                 row = next(rows)
             except StopIteration:
                 return
-            except (OverflowError, ValueError):  # a cell that no type of Python's holds
+            except (OverflowError, ValueError):  # no Python type holds the value of a cell
                 row = []
             yield number, before + row
             number += 1
 
 
 def _covered(areas: Sequence[Area], above: int) -> Counter[int]:
-    """The cells of merged ones, by column, that lie below the header and are not the first."""
+    """The cells of merged areas below the header, without the first of each, by column."""
     covered = Counter[int]()
     for (top, first), (bottom, last) in areas[:_AREAS]:
         for column in range(first, min(last, first + _AREAS) + 1):
@@ -254,7 +253,7 @@ def _local(tag: str) -> str:
 
 @lru_cache(maxsize=2**15)
 def _column(letters: str, otherwise: int = 0) -> int:
-    """The number of a column, from 0 on; ``otherwise`` if that are no letters of one."""
+    """The number of a column, from 0 on; ``otherwise`` for other letters."""
     if not _LETTERS.fullmatch(letters):
         return otherwise
     number = 0
@@ -264,42 +263,48 @@ def _column(letters: str, otherwise: int = 0) -> int:
 
 
 def _string(element: Element) -> str:
-    """The text of a string: its runs, without the phonetic ones."""
+    """The text of a string: its runs, without phonetic runs."""
     runs = (
-        run for own in element for run in ([own] if _local(own.tag) == "t" else own if _local(own.tag) == "r" else ())
+        run
+        for child in element
+        for run in ([child] if _local(child.tag) == "t" else child if _local(child.tag) == "r" else ())
     )
-    return _signs("".join(_kept(run) for run in runs if _local(run.tag) == "t"))
+    return _signs("".join(_run_text(run) for run in runs if _local(run.tag) == "t"))
 
 
-def _kept(run: Element) -> str:
-    """The text of a run; blanks at its ends count only where it says so."""
+def _run_text(run: Element) -> str:
+    """The text of a run; blanks at its ends count only if it preserves space."""
     text = run.text or ""
     return text if run.get("{http://www.w3.org/XML/1998/namespace}space") == "preserve" else text.strip(_BLANK)
 
 
 def _signs(text: str) -> str:
-    return _SIGN.sub(lambda found: chr(int(found[1], 16)), text) if "_x" in text else text
+    return _SIGN.sub(lambda match: chr(int(match[1], 16)), text) if "_x" in text else text
 
 
 def _moment(text: str) -> object:
-    """A date or a time as ISO 8601 writes it; the text itself where it is neither."""
-    for read in (datetime.fromisoformat, time.fromisoformat):
+    """The date or time of a text in ISO 8601; another text unchanged."""
+    for of_iso in (datetime.fromisoformat, time.fromisoformat):
         with suppress(ValueError):
-            return read(text)
+            return of_iso(text)
     return text
 
 
 def _formats(styles: Element) -> list[type | None]:
-    """The type of time that each style shows, ``datetime`` or ``timedelta``; ``str`` for zeros, None for a number."""
-    codes = {own.get("numFmtId"): own.get("formatCode", "") for own in styles.iter() if _local(own.tag) == "numFmt"}
-    own = next((own for own in styles if _local(own.tag) == "cellXfs"), ())
-    return [_format(style.get("numFmtId", ""), codes) for style in own]
+    """The type that each style shows: ``datetime``, ``timedelta``, ``str`` for leading zeros, None for a number."""
+    codes = {
+        element.get("numFmtId"): element.get("formatCode", "")
+        for element in styles.iter()
+        if _local(element.tag) == "numFmt"
+    }
+    cell_styles = next((element for element in styles if _local(element.tag) == "cellXfs"), ())
+    return [_format(style.get("numFmtId", ""), codes) for style in cell_styles]
 
 
 def _format(number: str, codes: dict[str | None, str]) -> type | None:
     if number not in codes:
-        known = int(number) if number.isdecimal() else 0
-        return datetime if known in _DATES else timedelta if known in _DURATIONS else None
+        built_in = int(number) if number.isdecimal() else 0
+        return datetime if built_in in _DATES else timedelta if built_in in _DURATIONS else None
     code = _LITERAL.sub("", codes[number]).partition(";")[0].lower()
     if re.fullmatch("0{2,}", code):
         return str
@@ -309,7 +314,7 @@ def _format(number: str, codes: dict[str | None, str]) -> type | None:
 
 
 def _limit(memory: int) -> None:
-    """Limits the memory of this process, where the platform can."""
+    """Limits the memory of this process, if the platform can."""
     with suppress(ImportError, ValueError, OSError):
         import resource  # not on Windows
 
@@ -324,9 +329,9 @@ def _print(file: str, sheet: str | None, decimal: str, skip: int, glance: int, w
         sheet: The name of the sheet; None for the only one.
         decimal: The decimal sign.
         skip: The rows above the header.
-        glance: The rows at the beginning that are printed whole, also empty ones.
-        width: The number of columns; None if the header has it.
-        memory: The bytes of memory that this process may take.
+        glance: The number of first rows that are printed whole, also empty ones.
+        width: The number of columns; None to take it from the header.
+        memory: The limit of this process's memory, in bytes.
     """
     _limit(memory)
     book = Streamed(file) if file.lower().endswith(STREAMED) else Loaded(file)
@@ -337,11 +342,11 @@ def _print(file: str, sheet: str | None, decimal: str, skip: int, glance: int, w
         while printed < min(number, glance):
             print("[]")
             printed += 1
-        own: Sequence[object] = cells if printed < glance else cells[:width]
-        row = [text_of(cell, decimal) for cell in own]
-        long.update(place for place, cell in enumerate(own) if isinstance(cell, float) and abs(cell) >= 1e15)
+        shown: Sequence[object] = cells if printed < glance else cells[:width]
+        row = [text_of(cell, decimal) for cell in shown]
+        long.update(column for column, cell in enumerate(shown) if isinstance(cell, float) and abs(cell) >= 1e15)
         if width is None and number >= skip:
-            width = max((place for place, text in enumerate(row, 1) if text), default=0) if number == skip else 0
+            width = max((column for column, text in enumerate(row, 1) if text), default=0) if number == skip else 0
         if any(row) or printed < glance:
             print(json.dumps(row))
             printed += 1

@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A policy's source: its real files, a database's table, rows of a database server, or a frame, as DuckDB reads them.
+"""A policy's source as DuckDB reads it: files, a database's table, rows of a database server, or a frame.
 
-Delimited text and sheets of workbooks come as tables of text, typed sources as they are.
+Delimited text and sheets of workbooks become tables of text; typed sources keep their types.
 
-To be encoded it is read piece by piece (``opened``), and no raw row is ever written to disk; to be
-looked at by ``pinq init`` it is one table (``read_columns``). Each file is read with its own types,
-so its rows do not depend on other files. Files are read together only where they declare the same,
-and lie in one folder if its name says more of their rows.
+For encoding, a source is read piece by piece (``opened``), and no raw row is ever written to disk. For
+``pinq init`` it is one table (``read_columns``). Each file is read with its own types, so its rows do
+not depend on other files. Files are read together only if they declare the same columns; files in a
+folder whose name gives them a column must also lie in that folder.
 
-To start a database takes some 15 ms of a core, more than to encode a small table. So whatever is
-small shares one, which lives as long as the process. A connection to it sees no other's settings,
-views, types, macros and tables: all of these are temporary, and gone when it closes. The database has
-no thread of its own, so a process may fork beside it; it keeps nothing of the files that it reads,
-and writes none.
+Starting a database takes about 15 ms of CPU, more than encoding a small table. So small sources share
+one database, which lives as long as the process. A connection to it sees only its own settings,
+views, types, macros and tables: all are temporary, and gone when it closes. The database starts no
+thread, so the process may fork. It caches no file and writes none.
 
-Of a database server the policy names the environment variable that holds the URI, never the URI: it
-has a password in it. The text of a driver's failure may quote the URI, or a value, so it is not
-repeated.
+For a database server the policy names the environment variable with the URI, never the URI: it
+contains a password. The text of a driver's error may quote the URI or a value, so it is not repeated.
 """
 
 from __future__ import annotations
@@ -49,10 +47,10 @@ from pinq.policy.files import missing_path, read_by, source_dialect, source_file
 from pinq.policy.policy import AdbcRows, Joined, Policy
 from pinq.public.checks import closest, first_of
 
-# What is larger gets threads, and perhaps disk, in a database of its own.
+# A larger source gets its own database, with threads and perhaps disk.
 SMALL_BYTES, SMALL_ROWS = 2**22, 2**16
 Config = dict[str, str | bool | int | float | list[str]]
-_OFFLINE: Config = {"autoinstall_known_extensions": False}  # nothing is fetched from a network
+_OFFLINE: Config = {"autoinstall_known_extensions": False}  # no download from a network
 _ALONE: Config = _OFFLINE | {
     "threads": 1,
     "async_threads": 0,
@@ -64,26 +62,26 @@ _ALONE: Config = _OFFLINE | {
 
 @cache
 def _shared(process: int) -> duckdb.DuckDBPyConnection:
-    """The database of a process; one that was forked leaves its parent's alone, in which a thread may be at work."""
+    """The database of a process; a forked process makes its own, because a thread may be using the parent's."""
     return duckdb.connect(config=_ALONE)
 
 
 @contextmanager
 def small_database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Connects to the database that all small work shares; all that is made there must be temporary."""
+    """Connects to the shared database of small work; callers must create temporary objects only."""
     with closing(_shared(os.getpid()).cursor()) as connection:
         try:
             yield connection
-        except (duckdb.FatalException, duckdb.InternalException):  # after one it may answer nobody
-            # Not closed, which would close everybody's connections: the last of these ends it.
+        except (duckdb.FatalException, duckdb.InternalException):  # the database may be unusable now
+            # Forgotten, not closed: closing would close other connections, and the last of them closes it.
             _shared.cache_clear()
             raise
 
 
-# What is larger on disk than this is not held in memory, and its codes are kept: text takes some .7
-# seconds to read, and the codes of a larger source are mapped in milliseconds and counted as quickly.
+# The codes of a source that is larger on disk are kept in a file. Text of this size takes 0.7 seconds to
+# read; kept codes are mapped in milliseconds and counted as quickly.
 IN_MEMORY_BYTES = 2**25
-# By how much text may grow when it is unpacked.
+# The assumed ratio of unpacked to packed bytes.
 UNPACKED = 10
 _SAFE: Config = _OFFLINE | {"preserve_insertion_order": "false"}
 _NO_STREAM = "`data` gives no Arrow table: it has a column whose type is none of Arrow's."
@@ -98,7 +96,7 @@ class RawTable:
         name: Its name in SQL.
         types: Its columns' types.
         lines: A report on the lines of delimited text.
-        categories: The values that a column's type declares, where it does.
+        categories: The values that a column's type declares, for columns of such a type.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -109,7 +107,7 @@ class RawTable:
     _opened: ExitStack
 
     def close(self) -> None:
-        """Frees the memory and deletes what was copied."""
+        """Frees the memory and deletes copies."""
         self._opened.close()
 
 
@@ -118,13 +116,13 @@ def read_columns(policy: Policy, data: object = None, *, likely: bool = True) ->
 
     Args:
         policy: The policy that names the source.
-        data: A table in its place: an Arrow table, a pandas frame, or an object with
+        data: A table in place of the source: an Arrow table, a pandas frame, or an object with
             ``__arrow_c_stream__``.
-        likely: Whether a text that looks like another dialect, or has more unreadable lines than
-            allowed, is an error.
+        likely: Whether a text is refused if it looks like another dialect, or has more unreadable
+            lines than allowed.
 
     Raises:
-        PolicyError: The source cannot be read, or is not ``likely``.
+        PolicyError: The source cannot be read, or is refused by ``likely``.
     """
     files = source_files(policy) if data is None else []
     try:
@@ -155,7 +153,7 @@ def read_columns(policy: Policy, data: object = None, *, likely: bool = True) ->
 def _declared_types(
     connection: duckdb.DuckDBPyConnection, source: str, files: Sequence[Path], data: pa.Table | None
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The types of a typed source's columns, and the categories that some of them declare, with rows or without."""
+    """The types of a typed source's columns, and the categories that types declare, also without rows."""
     types, categories = columns_of(connection, source), dict[str, list[str]]()
     for name, kind in types.items():
         if kind.startswith("ENUM") and kind.endswith(")"):
@@ -164,7 +162,7 @@ def _declared_types(
     fields, columns = _arrow_columns(files if source.startswith("read_parquet") else (), data)
     require_distinct([field.name for field in fields])
     for field in fields:
-        if "pandas." in f"{field.type}{field.metadata}":  # periods and intervals, which look like their storage
+        if "pandas." in f"{field.type}{field.metadata}":  # periods and intervals; SQL shows their storage type
             types[field.name] = str(field.type)
     for name, column in columns.items():
         values = column.unify_dictionaries().chunk(0).dictionary.to_pylist() if column.num_chunks else []
@@ -173,27 +171,27 @@ def _declared_types(
 
 
 def _arrow_columns(files: Sequence[Path], data: pa.Table | None) -> tuple[list[pa.Field], dict[str, pa.ChunkedArray]]:
-    """The columns that Arrow declares, and those that have a list of values, of a table or the first Parquet file."""
-    with suppress(pa.ArrowException, OSError):  # a file that DuckDB reads, and Arrow does not
+    """The Arrow fields of a table or the first Parquet file, and the values of its dictionary columns."""
+    with suppress(pa.ArrowException, OSError):  # DuckDB may read a file that Arrow cannot
         file = pq.ParquetFile(files[0]) if files else None
         fields = list(file.schema_arrow if file else data.schema if data is not None else ())
-        named = [field.name for field in fields if pa.types.is_dictionary(field.type)]
+        names = [field.name for field in fields if pa.types.is_dictionary(field.type)]
         if file is None or not file.num_row_groups:
-            return fields, {name: data[name] for name in named if data is not None}
-        return fields, {name: file.read_row_group(0, [name])[name] for name in named}
+            return fields, {name: data[name] for name in names if data is not None}
+        return fields, {name: file.read_row_group(0, [name])[name] for name in names}
     return [], {}
 
 
 def require_distinct(names: Sequence[str]) -> None:
-    """Raises ``PolicyError`` where a table's columns have no name, or differ only in case: SQL would rename them."""
+    """Raises ``PolicyError`` if names of columns are missing, or differ only in case: SQL would rename them."""
     if names and (fault := column_fault(names)):
         raise PolicyError(f"The header of the table {fault}; rename its columns.")
 
 
 def require_readable(policy: Policy) -> None:
-    """Raises ``PolicyError`` where ``open_engine`` would for the lines of delimited text.
+    """Raises ``PolicyError`` if ``open_engine`` would refuse the lines of delimited text.
 
-    They lack a declared column, or too many of them are unreadable.
+    That is so if a declared column is missing, or too many lines are unreadable.
     """
     dialect = source_dialect(policy)
     if dialect is not None:
@@ -220,15 +218,15 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-# Columns of a projection are read; nothing else that an optimizer does is needed, and some of it
-# computes what stands inside of TRY before it.
+# Unused columns are not read. Other optimizers are not needed, and some of them compute expressions of
+# a TRY outside of it.
 _KEPT_OPTIMIZERS = frozenset({"unused_columns", "column_lifetime"})
 
 
 def prepare_formulas(connection: duckdb.DuckDBPyConnection) -> None:
     """Keeps DuckDB from computing parts of a formula outside of its ``TRY``.
 
-    And makes a division by zero, and a logarithm of it, fail rather than be infinite.
+    It also makes division by zero and log(0) fail instead of giving infinity.
     """
     names = {name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()}
     connection.execute(f"SET disabled_optimizers = '{','.join(sorted(names - _KEPT_OPTIMIZERS))}'")
@@ -236,23 +234,25 @@ def prepare_formulas(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 INEXACT = {"DOUBLE": 53, "FLOAT": 24}
-"""The types that a library gives a column of whole numbers once one of them is missing.
+"""The types that a library gives a column of whole numbers with a missing value.
 
-From this power of two on a number of the type is several whole numbers.
+From this power of two on, several whole numbers are one number of the type.
 """
 AS_WHOLE = (
     "Give the column as whole numbers or as text; pandas keeps it exact with "
     "`pandas.read_csv(..., dtype={column: 'Int64'})`."
 )
 _WHOLE_OR_TEXT = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|VARCHAR")
-_SEVERAL_TEXTS = re.compile(r"(INTERVAL|STRUCT|MAP|UNION|VARIANT|TIME WITH TIME ZONE).*|.*\]", re.DOTALL)  # of equals
+_SEVERAL_TEXTS = re.compile(
+    r"(INTERVAL|STRUCT|MAP|UNION|VARIANT|TIME WITH TIME ZONE).*|.*\]", re.DOTALL
+)  # of equal values
 
 
 def unit_kind(column: str, kind: str) -> str:
-    """The type of a privacy unit's column, one name for all whose texts agree.
+    """The type of a privacy unit's column; types with equal texts have one name.
 
     Raises:
-        PolicyError: By its type, one person may be two, or two may be one.
+        PolicyError: In this type, one person may have two texts, or two persons one.
     """
     if _SEVERAL_TEXTS.fullmatch(kind):
         raise PolicyError(
@@ -264,7 +264,7 @@ def unit_kind(column: str, kind: str) -> str:
             f"The column {column!r} of `privacy_unit` has the type {kind}, in which the numbers of "
             f"several people may be one. {AS_WHOLE}"
         )
-    # The same person must have the same text in every file: 5 and '5' have, 5 and 5.00 have not.
+    # A person must have the same text in every file. The texts of 5 and '5' agree, of 5 and 5.00 do not.
     return "whole numbers or text" if _WHOLE_OR_TEXT.fullmatch(kind) else kind
 
 
@@ -272,8 +272,7 @@ def unit_kind(column: str, kind: str) -> str:
 def database(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that reads raw rows.
 
-    Work that outgrows the memory that the policy allows spills into a folder that only the provider
-    can read.
+    If work exceeds the policy's memory limit, it spills into a folder that only the provider can read.
     """
     with ExitStack() as stack:
         if _is_small(policy, data, files):
@@ -286,7 +285,7 @@ def database(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[du
 
 
 def _is_small(policy: Policy, data: object, files: Sequence[Path]) -> bool:
-    """Whether a source may be read in a database that it shares: it sets nothing for all of it."""
+    """Whether a source may be read in the shared database: it is small and changes no global setting."""
     sets = (
         policy.memory_limit
         or policy.database
@@ -295,12 +294,12 @@ def _is_small(policy: Policy, data: object, files: Sequence[Path]) -> bool:
     )
     if data is not None or sets:
         return not sets and is_table(data) and len(data) <= SMALL_ROWS  # type: ignore[arg-type]  # a table has rows
-    # A few thousand bytes of Parquet may hold millions of rows.
+    # Not Parquet: a few thousand bytes may hold millions of rows.
     return policy.served_by is None and source_dialect(policy) is not None and _bytes(files) <= SMALL_BYTES
 
 
 def _spelling(policy: Policy) -> Dialect | None:
-    """The dialect of the source, or of a table of text that it joins."""
+    """The dialect of the source, or of a joined table of text."""
     return next(filter(None, map(source_dialect, read_by(policy))), None)
 
 
@@ -310,7 +309,7 @@ def is_large(files: Sequence[Path]) -> bool:
 
 
 def _bytes(files: Sequence[Path]) -> int:
-    """The number of bytes of files, unpacked."""
+    """The estimated number of unpacked bytes of files."""
     return sum(
         file.stat().st_size * (UNPACKED if file.name.lower().endswith(".gz") or is_workbook(file.name) else 1)
         for file in files
@@ -320,15 +319,15 @@ def _bytes(files: Sequence[Path]) -> int:
 
 def declared_columns(policy: Policy) -> list[str]:
     """The columns that the source must have."""
-    read = [source for name, column in policy.columns.items() for source in column.sources or (name,)]
-    return [*dict.fromkeys(read), *([] if policy.bounded_unit is None else [policy.bounded_unit.column])]
+    sources = [source for name, column in policy.columns.items() for source in column.sources or (name,)]
+    return [*dict.fromkeys(sources), *([] if policy.bounded_unit is None else [policy.bounded_unit.column])]
 
 
 def _attach_streamed(connection: duckdb.DuckDBPyConnection, policy: Policy) -> dict[str, str]:
-    """Copies a database server's table into a temporary one; returns its columns' types."""
+    """Copies a database server's table into a temporary table; returns its columns' types."""
     with streamed(policy, all_columns=True) as rows:
         assert rows is not None
-        # PostgreSQL's exact numbers come as texts that say what they are.
+        # PostgreSQL's exact numbers are sent as texts, with the type in the field's metadata.
         exact = [field.name for field in rows.schema if "type_name=numeric" in str(field.type)]
         connection.register("stream", rows)
         connection.execute("CREATE TEMP TABLE source AS FROM stream")
@@ -343,14 +342,14 @@ def attach_typed(
     column_names: Sequence[str] | None = None,
     lines: str = "lines",
 ) -> str:
-    """A frame, a table of a database, Parquet files or joined tables, as SQL names them.
+    """The SQL name of a frame, a table of a database, Parquet files or joined tables.
 
     Args:
-        connection: A connection that reads it.
-        policy: The policy that names it.
-        data: A frame in its place; None for none.
+        connection: A connection that reads the source.
+        policy: The policy that names the source.
+        data: A frame in place of the source, or None.
         column_names: The wanted columns of a frame or of SQLite; None for all.
-        lines: A name for a table of its rows, where these are copied.
+        lines: The name of a table for copied rows.
     """
     if data is not None:
         connection.register("source", _arrow_table(data, policy, column_names))
@@ -388,14 +387,14 @@ def attach_typed(
 
 
 def _require_table(path: Path, table: str, names: Sequence[str]) -> None:
-    """Raises ``PolicyError`` if a database has no table of this name, in whatever case."""
+    """Raises ``PolicyError`` if a database has no table of this name in any case."""
     if table.casefold() not in map(str.casefold, names):
-        listed = f"it has {first_of(names, 12)}" if names else "it has none there"
-        raise PolicyError(f"The database {path} has no table {table!r}{closest(table, names)}; {listed}.")
+        tables = f"it has {first_of(names, 12)}" if names else "it has none there"
+        raise PolicyError(f"The database {path} has no table {table!r}{closest(table, names)}; {tables}.")
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether a file is an SQLite database; its values have no types, so they are read as text."""
+    """Whether a file is an SQLite database. Its columns have no fixed types, so values are read as text."""
     with suppress(OSError), path.open("rb") as file:
         return file.read(16) == b"SQLite format 3\0"
     return False
@@ -404,15 +403,15 @@ def is_sqlite(path: Path) -> bool:
 def _attach_sqlite(
     connection: duckdb.DuckDBPyConnection, path: Path, table: str, column_names: Sequence[str] | None, lines: str
 ) -> str:
-    """Copies a table of SQLite as texts into one that spills where it outgrows memory."""
+    """Copies a table of SQLite as texts into a temporary table, which may spill to disk."""
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as base:
             base.text_factory = lambda text: text.decode(errors="replace")
-            known = [name for name, *_ in base.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+            existing = [name for name, *_ in base.execute("SELECT name FROM pragma_table_info(?)", (table,))]
             tables = base.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY 1")
-            _require_table(path, table, [name for (name,) in tables if known or not name.startswith("sqlite_")])
-            require_columns(column_names or (), known)
-            names = list(map(quoted, column_names or known))
+            _require_table(path, table, [name for (name,) in tables if existing or not name.startswith("sqlite_")])
+            require_columns(column_names or (), existing)
+            names = list(map(quoted, column_names or existing))
             connection.execute(f"CREATE TEMP TABLE {lines} ({', '.join(f'{name} VARCHAR' for name in names)})")
             rows = base.execute(f"SELECT {', '.join(names)} FROM {quoted(table)}")
             while piece := rows.fetchmany(SMALL_ROWS):
@@ -425,12 +424,12 @@ def _attach_sqlite(
     return lines
 
 
-# A type's values that SQL takes for one, though their texts differ: by a collation of a database, and 0.0 and -0.0.
+# Expressions whose values are equal only if their texts are: a collation may equate texts, and 0.0 equals -0.0.
 _APART = {"VARCHAR": "decode(encode({}))", "DOUBLE": "({} + 0)", "FLOAT": "({} + 0::FLOAT)"}
 
 
 def _attach_joined(connection: duckdb.DuckDBPyConnection, policy: Policy, joined: Joined) -> str:
-    """Makes a view of the provider's SELECT, over one of each table that it reads, whose persons are texts."""
+    """Makes a view of the provider's SELECT, over views of its tables, in which persons are texts."""
     kinds, dialects = dict[str, str](), [source_dialect(table) for table in joined.tables.values()]
     if len({(d.decimal, d.thousands, d.dates, d.century) for d in dialects if d is not None}) > 1:
         raise PolicyError(f"The SELECT of {policy.name!r} joins texts that write numbers or dates differently (`csv`).")
@@ -453,9 +452,9 @@ def _attach_joined(connection: duckdb.DuckDBPyConnection, policy: Policy, joined
         selected = ", ".join(f"{value} AS {quoted(column)}" for column, value in fields.items())
         connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {selected} FROM {source}")
     if len(kinds) > 1:
-        (kind, table_name), (other, beside), *_ = kinds.items()
+        (kind, name), (kind_2, name_2), *_ = kinds.items()
         raise PolicyError(
-            f"The SELECT of {policy.name!r} joins persons who are {kind} in {table_name}, and {other} in {beside}: one "
+            f"The SELECT of {policy.name!r} joins persons who are {kind} in {name}, and {kind_2} in {name_2}: one "
             "person would be known by two texts. Give both columns one type."
         )
     prepare_formulas(connection)
@@ -464,14 +463,14 @@ def _attach_joined(connection: duckdb.DuckDBPyConnection, policy: Policy, joined
 
 
 def wanted_files(policy: Policy, files: Sequence[Path]) -> Sequence[Path]:
-    """The files of the source; ``PolicyError`` where one that the policy names is not there."""
+    """The files of the source; ``PolicyError`` if a named file does not exist."""
     if (missing := missing_path(policy)) is not None:
         raise PolicyError(f"There is no {'table in the folder' if missing.is_dir() else 'source'} {missing}.")
     return files
 
 
 def _arrow_table(data: Any, policy: Policy, column_names: Sequence[str] | None) -> pa.Table:
-    """A table or frame that the caller passed in place of a source, as Arrow has it."""
+    """A table or frame that the caller passed in place of a source, as an Arrow table."""
     if not is_table(data):
         table = arrow_stream(data).read_all()
     elif isinstance(data, pa.Table):
@@ -484,17 +483,17 @@ def _arrow_table(data: Any, policy: Policy, column_names: Sequence[str] | None) 
 
 
 def is_table(data: object) -> bool:
-    """Whether what the caller passed is in memory as a whole, and may be read in any order."""
+    """Whether the caller's data is a table in memory, which may be read in any order."""
     return isinstance(data, pa.Table) or (hasattr(data, "iloc") and hasattr(data, "columns"))
 
 
 def arrow_stream(data: object) -> pa.RecordBatchReader:
-    """Other objects of the caller, as batches that are read once."""
+    """The caller's stream of batches, which is read once."""
     if not hasattr(data, "__arrow_c_stream__"):
         home = "" if type(data).__module__ == "builtins" else f"{type(data).__module__.partition('.')[0]}."
         lazy = "; collect() it first" if hasattr(data, "collect") else ""
-        known = "a table of Arrow, pandas, polars, DuckDB or Spark, or another that has `__arrow_c_stream__`"
-        raise PolicyError(f"`data` is a {home}{type(data).__name__}{lazy}; it must be {known}.")
+        accepted = "a table of Arrow, pandas, polars, DuckDB or Spark, or another that has `__arrow_c_stream__`"
+        raise PolicyError(f"`data` is a {home}{type(data).__name__}{lazy}; it must be {accepted}.")
     try:
         return pa.RecordBatchReader.from_stream(data)
     except (pa.ArrowException, OSError, TypeError, ValueError):
@@ -511,7 +510,7 @@ _READERS: tuple[tuple[Callable[[str], bool], type[TextFiles]], ...] = (
 
 def _texts(policy: Policy, files: Sequence[Path], dialect: Dialect) -> TextFiles:
     """The reader of some files as text. Raises ``PolicyError`` if they are of two kinds."""
-    kinds = {next(reader for named, reader in _READERS if named(file.name)) for file in files}
+    kinds = {next(reader for is_kind, reader in _READERS if is_kind(file.name)) for file in files}
     if len(kinds) > 1:
         raise PolicyError(f"The files of {policy.dataset!r} are of several kinds; name files of one kind.")
     return kinds.pop()(files, dialect)
@@ -520,7 +519,7 @@ def _texts(policy: Policy, files: Sequence[Path], dialect: Dialect) -> TextFiles
 def _attach_lines(
     connection: duckdb.DuckDBPyConnection, files: TextFiles, lines: Lines, name: str, columns: Sequence[str]
 ) -> str:
-    """Makes the readable lines' fields reachable, as text, in a table that spills where it outgrows memory."""
+    """Copies the readable lines' fields, as text, into a temporary table, which may spill to disk."""
     connection.execute(f"CREATE TEMP TABLE {name} ({', '.join(f'{quoted(column)} VARCHAR' for column in columns)})")
     for piece in _registered(connection, files.read(columns, lines)):
         connection.execute(f"INSERT INTO {name} SELECT * FROM {piece.name}")
@@ -528,7 +527,7 @@ def _attach_lines(
 
 
 def columns_of(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, str]:
-    """The types of a source's columns, as SQL names both."""
+    """The SQL types of a source's columns, by name."""
     return {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
 
 
@@ -559,7 +558,7 @@ def _require_likely(
     lines: Lines,
     encodings: tuple[Sequence[Changes], str],
 ) -> None:
-    """For ``pinq init``: nothing is proposed of a file that was declared wrongly."""
+    """Raises ``FormatDoubt`` if the file seems to have another form, so that ``pinq init`` proposes nothing wrong."""
     if lines.beyond(dialect.max_unreadable):
         choices, fit = encodings
         raise FormatDoubt(
@@ -574,7 +573,7 @@ def _require_likely(
 def streamed(policy: Policy, *, all_columns: bool = False) -> Iterator[pa.RecordBatchReader | None]:
     """Streams the rows of the policy's database server; None for other sources.
 
-    Of a table only the columns are asked for that the policy declares, unless ``all_columns`` says all.
+    Only the declared columns of a table are requested, unless ``all_columns`` is set.
 
     Raises:
         PolicyError: The driver is not installed, the variable is not set, or the database refuses.
@@ -589,7 +588,7 @@ def streamed(policy: Policy, *, all_columns: bool = False) -> Iterator[pa.Record
     names = "*" if all_columns else ", ".join(quoted(name) for name in dict.fromkeys(declared_columns(policy)))
     try:
         connection = connect(uri)
-    except Exception as error:  # each driver has its own classes
+    except Exception as error:  # each driver has its own error classes
         raise _refused(policy, rows, "cannot be reached", error) from None
     with connection, connection.cursor() as cursor:
         try:
@@ -610,7 +609,7 @@ def _driver(rows: AdbcRows) -> Any:
         ) from None
 
 
-# Standard SQL's and PostgreSQL's codes of what a policy can have wrong; none of them tells of rows.
+# Codes of standard SQL and PostgreSQL for mistakes in a policy; none depends on rows.
 _MEANT = {
     "42P01": "there is no such table",
     "42S02": "there is no such table",
@@ -623,7 +622,7 @@ _MEANT = {
     "53300": "it has too many connections already",
     "57P03": "it is starting or stopping",
 }
-# What libpq says where there is no code yet, each in words of ours.
+# Messages of libpq before there is a code, in our words.
 _SAID = {
     "Connection refused": "nothing listens there",
     "could not translate host name": "there is no such machine",
@@ -636,9 +635,9 @@ _SAID = {
 
 def _refused(policy: Policy, rows: AdbcRows, failure: str, error: Exception) -> PolicyError:
     state = getattr(error, "sqlstate", None)
-    said = next((words for text, words in _SAID.items() if text in str(error)), "")
+    reason = next((words for text, words in _SAID.items() if text in str(error)), "")
     meant = f": {_MEANT[state]}" if state in _MEANT else ""
-    code = f" (SQLSTATE {state}{meant})" if isinstance(state, str) and state.isalnum() else said and f": {said}"
+    code = f" (SQLSTATE {state}{meant})" if isinstance(state, str) and state.isalnum() else reason and f": {reason}"
     return PolicyError(
         f"The database of {policy.dataset!r} {failure}{code}. Try {rows.uri_env}, the rights of its user and the "
         f"{'query' if rows.query else 'table'} with another client; what the driver says may quote a password, so it "
@@ -651,8 +650,8 @@ class Piece:
     """Raw rows that SQL can read.
 
     Attributes:
-        name: Their name in SQL.
-        types: Their columns' types.
+        name: The name of the table in SQL.
+        types: The types of its columns.
     """
 
     name: str
@@ -665,14 +664,14 @@ class OpenSource:
     Args:
         connection: A connection that reads it.
         policy: The policy of the columns.
-        data: The object that the caller passed, or what a server streams; None for files or a database's table.
+        data: The caller's data, or a server's stream; None for files or a database's table.
         files: The listed files of the policy's source.
 
     Attributes:
         lines: A report on the lines of delimited text, which grows while ``pieces`` are read.
 
     Raises:
-        PolicyError: A file is not there, or a header lacks a declared column.
+        PolicyError: A file does not exist, or a header lacks a declared column.
     """
 
     def __init__(
@@ -690,10 +689,9 @@ class OpenSource:
             require_columns(self._columns, self._text.known(self._columns), self._text.looks_like())
 
     def pieces(self, files: Sequence[Path]) -> Iterator[Piece]:
-        """Yields the rows of some files of the source, or the rows that the caller passed.
+        """Yields the rows of some files of the source, or of the caller's data.
 
-        Each piece is a table, or a block of a stream or of lines, and is gone when the next one
-        comes.
+        Each piece is a table, or a block of a stream or of lines. It is valid until the next piece.
 
         Raises:
             PolicyError: A file lacks a declared column, or a stream broke off.
@@ -720,7 +718,7 @@ class OpenSource:
         return Piece(name, types)
 
     def _unbroken(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """A stream's rows. Where it breaks off, its own error may quote a value."""
+        """A stream's rows. Its error may quote a value, so it is replaced."""
         try:
             yield from stream
         except (pa.ArrowException, OSError):
@@ -745,13 +743,13 @@ def _listed(files: Sequence[Path]) -> str:
 def _alike(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iterable[list[Path]]:
     """Gathers Parquet files that declare the same columns in the same order.
 
-    A folder like ``year=2024`` gives its files a column: those of such folders stay apart.
+    A folder like ``year=2024`` gives its files a column, so files of such folders are not mixed.
     """
     if len(files) < 2:
         return [list(files)]
     query = f"SELECT COLUMNS(* EXCLUDE file_name)::VARCHAR, file_name FROM parquet_schema({_listed(files)})"
-    # By file, its columns in order. Files a and b with (id, age) and c with (age, id) are two
-    # groups, read by one statement each.
+    # The columns of each file, in order. Files a and b with (id, age) and c with (age, id) are two
+    # groups, each read by one statement.
     declared: dict[str, list[tuple[str | None, ...]]] = {}
     for *declaration, file in connection.execute(query).fetchall():
         declared.setdefault(file, []).append(tuple(declaration))
@@ -763,7 +761,7 @@ def _alike(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iter
 
 
 def _registered(connection: duckdb.DuckDBPyConnection, tables: Iterator[pa.Table]) -> Iterator[Piece]:
-    """Yields tables, all of the same types, each as SQL can read it for a while."""
+    """Registers tables of the same types one after the other; each is valid until the next."""
     types: dict[str, str] = {}
     for table in tables:
         connection.register("source", table)

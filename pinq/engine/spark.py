@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine inside Spark: rows are encoded and counted by its workers, and only tables come back.
+"""The engine inside Spark: its workers encode and count rows, and only tables come back.
 
 It uses Spark's DataFrame interface alone, so a session of Spark Connect does as well as one in this
-process. Encoding and counting are the functions that one machine uses, so both engines give the same
-tables, of the same rows of each unit and with the same shards. Workers do with batches of rows::
+process. Both engines encode and count with the same functions, so they give the same tables, of the
+same rows of each unit and with the same shards. Workers process batches of rows::
 
     raw rows - encode_rows -> blocks -----------------------+- count_blocks -> pieces - add_pieces -> pieces
                    + by unit - shuffle - bound_units -------+
                              deal_rows - shuffle - toss_coins -> blocks with coins
 
-A *block* is one row of a Spark table: some rows' codes, each column of them one binary value. Spark
-moves and caches them without looking inside, and a worker receives the columns that it counts alone.
-A *piece* is some cells of all tables that a worker counted. Where tables are large, each piece is
-added up by one worker, so that all workers add, in one shuffle, and the driver receives each cell once.
+A *block* is one row of a Spark table: the codes of some rows, with one binary value for each column.
+Spark moves and caches blocks as they are, and a worker receives only the columns that it counts.
+A *piece* is some cells of all tables that a worker counted. If tables are large, one worker adds up
+each piece, so that all workers share the addition, and the driver receives each cell once.
 
-Codes, keyed hashes and pieces go between stages: nothing raw. A worker is called with the
-batches of one partition. It needs this package, of the same version, and nothing else.
+Codes, keyed hashes and pieces go between stages, never raw values. A worker is called with the
+batches of one partition. It needs only this package, of the same version.
 
-Codes are cached by Spark. Spark makes lost codes again from the source, which may have
-changed meanwhile; so each request also adds up the rows that it counted and a digest of them, and
-where these are not what was encoded at open nothing is answered.
+Spark caches codes. It recomputes lost codes from the source, which may have changed meanwhile. So
+each request also counts its rows and sums their digests, and is refused if these differ from those
+at open.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BLOCKS = "bucket int, rows bigint, digest bigint"
-"""A table of blocks, as Spark calls its columns' types; the codes of each column are a further column."""
+"""The columns of a table of blocks, with Spark's types; one more column follows for each column of codes."""
 PIECES = "number int, data binary"
-"""A table of what workers counted, by number: a piece of each tally, after one of the number of rows and of
-their digest, a sum that does not follow their order. Pickled."""
+"""The columns of a table of workers' counts, by number. The data is pickled: a piece with the number of rows
+and the sum of their digests, then a piece of each tally."""
 LOSSES = "data binary"
-"""A table of what encoding leaves out."""
+"""The column of a table of counted losses."""
 
 DIGEST = 2**32
 UNIT = np.dtype("S32")  # a unit's hash, in hexadecimal digits
@@ -70,7 +70,7 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def encode_rows(policy: Policy, salt: bytes, buckets: int, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Encodes raw rows; with a privacy unit, into blocks of the rows whose units share one of so many buckets."""
+    """Encodes raw rows; with a privacy unit, into one block for each bucket of units."""
     for table in in_tables(batches):
         block = _block(encode(table, policy, salt))
         if policy.bounded_unit is None:
@@ -80,11 +80,11 @@ def encode_rows(policy: Policy, salt: bytes, buckets: int, batches: Batches) -> 
 
 
 def bound_units(policy: Policy, salt: bytes, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Keeps the ``max_rows`` rows of each unit, by the rule of one machine; see ``Encoder``."""
+    """Keeps ``max_rows`` rows of each unit; see ``Encoder``."""
     tables = [pa.table(dict(block.columns)) for block in _received(policy.schema_, batches)]
-    kept = bound(pa.concat_tables(tables), policy, salt) if tables else pa.table({})
-    for start in range(0, kept.num_rows, BLOCK_ROWS):
-        yield _sent(_block(kept.slice(start, BLOCK_ROWS)))
+    kept_rows = bound(pa.concat_tables(tables), policy, salt) if tables else pa.table({})
+    for start in range(0, kept_rows.num_rows, BLOCK_ROWS):
+        yield _sent(_block(kept_rows.slice(start, BLOCK_ROWS)))
 
 
 def deal_rows(schema: Schema, buckets: int, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -94,7 +94,7 @@ def deal_rows(schema: Schema, buckets: int, batches: Batches) -> Iterator[pa.Rec
 
 
 def toss_coins(schema: Schema, salt: bytes, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Gives each row its coin, where all rows that are equal to it are in the partition."""
+    """Gives each row its coin; all rows that are equal to it must be in the partition."""
     blocks = list(_received(schema, batches))
     coins = coins_of(Codes(blocks, schema), salt)
     for block in blocks:
@@ -110,37 +110,37 @@ def count_blocks(
     Args:
         schema: The schema of the columns.
         salt: The key of the coins.
-        request: Pickled.
-        names: The columns that it reads, and what blocks call them.
+        request: The pickled request.
+        names: The columns that it reads, with their names in blocks.
         pieces: The number of pieces into which the counts are split.
         batches: Blocks.
     """
-    asked: CountRequest = pickle.loads(request)
-    counts, rows, digest = Counts(asked), 0, 0
+    compiled: CountRequest = pickle.loads(request)
+    counts, rows, digest = Counts(compiled), 0, 0
     for batch in batches:
         for block in _received(schema, [batch]):
-            columns: dict[Hashable, np.ndarray] = {own: block.columns[name] for own, name in names.items()}
-            for source in asked.shards():
+            columns: dict[Hashable, np.ndarray] = {column: block.columns[name] for column, name in names.items()}
+            for source in compiled.shards():
                 columns[source] = shards_of(block.columns["coin"], salt, *source[1:])
             counts.take(RowBlock(columns, block.rows))
         rows += sum(batch["rows"].to_pylist())
         digest += sum(batch["digest"].to_pylist())
     facts = CountPiece.of_stretch(np.array([rows, digest]))
-    for number, own in enumerate(counts.pieces(pieces)):
-        yield _row(PIECES, number, pickle.dumps([facts, *own]))
+    for number, tally_pieces in enumerate(counts.pieces(pieces)):
+        yield _row(PIECES, number, pickle.dumps([facts, *tally_pieces]))
 
 
 def add_pieces(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Adds up the pieces of several workers, those of a number together."""
-    known: dict[int, list[CountPiece]] = {}
+    """Adds up pieces of equal number from several workers."""
+    sums: dict[int, list[CountPiece]] = {}
     for batch in batches:
-        known = added(zip(*(column.to_pylist() for column in batch.columns), strict=True), known)
-    for number, pieces in known.items():
+        sums = added(zip(*(column.to_pylist() for column in batch.columns), strict=True), sums)
+    for number, pieces in sums.items():
         yield _row(PIECES, number, pickle.dumps(pieces))
 
 
 def added(rows: Iterable[tuple[int, bytes]], before: Mapping[int, list[CountPiece]]) -> dict[int, list[CountPiece]]:
-    """Adds rows of ``PIECES``, in any order, to what is ``before`` by number."""
+    """Adds rows of ``PIECES``, in any order, to the sums ``before``, by number."""
     groups = {number: [pieces] for number, pieces in before.items()}
     for number, data in rows:
         groups.setdefault(number, []).append(pickle.loads(data))
@@ -148,7 +148,7 @@ def added(rows: Iterable[tuple[int, bytes]], before: Mapping[int, list[CountPiec
 
 
 def count_losses(policy: Policy, salt: bytes, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Counts what encoding leaves out, for the provider's report."""
+    """Counts omitted and clamped rows, for the provider's report."""
     losses = Losses(policy)
     for table in in_tables(batches):
         with encoder_of(table, policy, salt) as (connection, encoder):
@@ -157,7 +157,7 @@ def count_losses(policy: Policy, salt: bytes, batches: Batches) -> Iterator[pa.R
 
 
 def _block(table: pa.Table) -> RowBlock:
-    """Returns the result of ``encode``, by the names of its columns; a unit's hash as its octets."""
+    """Returns the result of ``encode`` as a block; a unit's hash becomes its octets."""
     columns: dict[Hashable, np.ndarray] = {}
     for name in table.column_names:
         if name == "unit":
@@ -170,13 +170,13 @@ def _block(table: pa.Table) -> RowBlock:
 
 
 def _sent(block: RowBlock, bucket: int = 0) -> pa.RecordBatch:
-    """A block as a row."""
+    """A block as a row of a Spark table."""
     digest = int(_hashes(block).sum() % np.uint64(DIGEST))
     return _row(_blocks(block.columns), bucket, block.rows, digest, *map(np.ndarray.tobytes, block.columns.values()))
 
 
 def _received(schema: Schema, batches: Batches) -> Iterator[RowBlock]:
-    """The blocks in rows, with those of their columns that are there."""
+    """The blocks in rows of a Spark table, with the columns that were sent."""
     kinds = {f"c{number}": kind for number, kind in enumerate(kinds_of(schema).values())}
     kinds |= {"unit": UNIT, "coin": np.dtype(np.uint64)}
     for batch in batches:
@@ -188,17 +188,16 @@ def _received(schema: Schema, batches: Batches) -> Iterator[RowBlock]:
 
 def _dealt(block: RowBlock, bucket: np.ndarray) -> Iterator[pa.RecordBatch]:
     """Blocks of the rows in each bucket."""
-    # Rows in the buckets 1 0 1: in the order 1 0 2, of which the first is bucket 0, the others
-    # bucket 1.
+    # Rows in the buckets 1 0 1 are sorted to 1 0 2: the first of these is in bucket 0, the others in bucket 1.
     order, ends = np.argsort(bucket, kind="stable"), np.bincount(bucket).cumsum()
-    for number, own in enumerate(np.split(order, ends[:-1])):
-        if len(own):
-            yield _sent(RowBlock({name: codes.take(own) for name, codes in block.columns.items()}, len(own)), number)
+    for number, rows in enumerate(np.split(order, ends[:-1])):
+        if len(rows):
+            yield _sent(RowBlock({name: codes.take(rows) for name, codes in block.columns.items()}, len(rows)), number)
 
 
 def _bucket_of_units(units: np.ndarray, buckets: int) -> np.ndarray:
     """A bucket for each row, the same for all rows of a unit, in any process and version."""
-    # The first eight signs of a unit's hash, read as the digits of a number to the base 31.
+    # The first eight characters of a unit's hash are the digits of a number in base 31.
     words = units.view(np.uint8).reshape(-1, UNIT.itemsize)[:, :8]
     return (words.astype(np.int64) @ 31 ** np.arange(8)) % buckets
 
@@ -208,8 +207,8 @@ def _hashes(block: RowBlock) -> np.ndarray:
     mixed = np.zeros(block.rows, dtype=np.uint64)
     for name, codes in block.columns.items():
         if name not in ("unit", "coin"):
-            # One code after the other, each multiplied on and its high bits put on low ones: codes
-            # 0, 1 and codes 1, 0 have different hashes.
+            # Each code is multiplied in, and high bits are mixed into low ones, so that the order of
+            # codes matters.
             mixed = (mixed ^ codes.astype(np.uint64)) * ODD
             mixed ^= mixed >> _SHIFT
     return mixed
@@ -229,26 +228,26 @@ def _blocks(names: Iterable[Hashable]) -> str:
 
 
 def _schema(columns: str) -> pa.Schema:
-    """The same columns as Arrow calls them."""
+    """The same columns with Arrow's types."""
     kinds = {"int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
     return pa.schema([(name, kinds[kind]) for name, kind in map(str.split, columns.split(", "))])
 
 
-# Up to so many bytes, all workers' tables come to the driver, which adds them up: no shuffle is needed.
+# The largest total of all workers' tables that the driver adds up itself, without a shuffle.
 DIRECT_BYTES = 2**24
-# Of larger ones each worker adds up a piece, of about so many bytes.
+# The size of a piece of larger tables, which workers add up.
 PIECE_BYTES = 2**16
-# Tasks for each core that count: a task's own milliseconds count more than an idle core at the end.
+# Counting tasks for each core: starting more tasks would cost more than a core that is idle at the end.
 TASKS = 2
-# Spark makes a table of numbers by a task on each core; of more cores than this the rest are not noticed.
+# The most cores that are noticed: Spark makes a table of this many numbers by one task on each core.
 MAX_CORES = 2**12
 PARTITION = "spark_partition_id() AS partition"
-# Seconds between two looks at whether the caller has given up.
+# Seconds between two calls of a caller's `check`.
 LOOK = 0.1
 
 
 def spark_frame(policy: Policy, data: object) -> DataFrame | None:
-    """The frame of Spark that is to be opened; None where the source is none.
+    """The frame of Spark to open; None for another source.
 
     Raises:
         PolicyError: Spark is not installed, or does not know the table.
@@ -279,7 +278,7 @@ def open_spark(
         return engine, _report(raw, policy, salt, engine.rows()) if report else None
     except PolicyError:
         raise
-    except Exception as error:  # whose text may quote a value, so only the provider's own check repeats it
+    except Exception as error:  # its text may quote a value, so only the provider's check repeats it
         why = f": {_first_line(error)}" if report else "; `pinq check` says why."
         raise PolicyError(f"The source of {policy.dataset!r} cannot be read{why}") from None
 
@@ -330,16 +329,16 @@ class SparkEngine:
         return require_open(self._encoded, self._process).contents()
 
     def contents_by(self, axis: Axis) -> list[str]:
-        """Refuses to compare cohorts: rows stay with Spark, which would read all of them for each."""
+        """Refuses to compare cohorts: Spark would read all rows for each of them."""
         raise PolicyError(f"`cohorts` by {axis.column!r} need a source that is no table of Spark.")
 
     def problem(self) -> str:
-        """Says whether its session has ended; see ``Engine.problem``. No job of Spark's is run."""
+        """The reason why it cannot count now; see ``Engine.problem``. No job of Spark is run."""
         if self._encoded is None:
             return "its engine is closed"
         session, tag = self._encoded.session, f"pinq-{uuid4().hex}"
         try:
-            session.addTag(tag)  # of no job: there is nothing to interrupt, but only a session that lives says so
+            session.addTag(tag)  # a tag without a job: a live session has nothing to interrupt, an ended one raises
             session.interruptTag(tag)
             session.removeTag(tag)
         except Exception:  # classes of errors differ between Spark's two kinds of sessions
@@ -362,10 +361,10 @@ class SparkEngine:
 
 
 class _Encoded:
-    """Blocks of codes that Spark keeps, and what tells whether they still are those of the opening.
+    """Blocks of codes that Spark caches, with the digest of the rows at open.
 
     Args:
-        blocks: A frame of ``BLOCKS``; is cached, and made.
+        blocks: A frame of ``BLOCKS``; is computed and cached.
         policy: The policy of the columns.
         salt: The key of hashes and coins.
 
@@ -396,11 +395,11 @@ class _Encoded:
         return cls(dealt.mapInArrow(partial(bound_units, policy, salt), _blocks(names)), policy, salt)
 
     def contents(self) -> str:
-        """A keyed digest of all rows, whatever their order."""
+        """A keyed digest of all rows, in any order."""
         return keyed(f"{self.rows} {self._digest}", self._salt)
 
     def tossed(self) -> _Encoded:
-        """The same rows, equal ones together, with coins."""
+        """The same rows with coins, equal rows in one partition."""
         buckets, schema = _buckets(self._blocks), self.policy.schema_
         names = [f"c{number}" for number in range(len(schema.columns))]
         dealt = self._blocks.mapInArrow(partial(deal_rows, schema, buckets), _blocks(names))
@@ -417,26 +416,26 @@ class _Encoded:
         """The counts of all rows.
 
         Raises:
-            PolicyError: They are not the rows that were encoded at open.
+            PolicyError: The rows differ from those that were encoded at open.
         """
-        counts, schema, read = Counts(request), self.policy.schema_, request.columns()
-        most = counts.most_bytes
-        pieces = max(1, math.ceil(min(_buckets(self._blocks), most / PIECE_BYTES)))
-        names = {name: f"c{number}" for number, name in enumerate(schema.columns) if name in read}
-        # Spark reads no other columns, and gives one task the blocks of several that encoded.
+        counts, schema, used = Counts(request), self.policy.schema_, request.columns()
+        table_bytes = counts.most_bytes
+        pieces = max(1, math.ceil(min(_buckets(self._blocks), table_bytes / PIECE_BYTES)))
+        names = {name: f"c{number}" for number, name in enumerate(schema.columns) if name in used}
+        # Spark reads only these columns. One task counts the blocks of several encoding tasks.
         columns = ["rows", "digest", *names.values(), *(["coin"] if request.shards() else [])]
         blocks = self._blocks.selectExpr(*columns).coalesce(self._tasks)
-        found = blocks.mapInArrow(
+        counted = blocks.mapInArrow(
             partial(count_blocks, schema, self._salt, pickle.dumps(request), names, pieces), PIECES
         )
-        if self._tasks * most > DIRECT_BYTES:
-            found = found.repartition(pieces, "number").mapInArrow(add_pieces, PIECES)
-        total = added(found.collect(), {}).values()
-        facts = {(rows, digest % DIGEST) for rows, digest in (own[0].sums.tolist() for own in total)}
+        if self._tasks * table_bytes > DIRECT_BYTES:
+            counted = counted.repartition(pieces, "number").mapInArrow(add_pieces, PIECES)
+        total = added(counted.collect(), {}).values()
+        facts = {(rows, digest % DIGEST) for rows, digest in (piece[0].sums.tolist() for piece in total)}
         if (facts or {(0, 0)}) != {(self.rows, self._digest)}:
             raise PolicyError(_CHANGED)
         if total:
-            counts.fill([own[1:] for own in total])
+            counts.fill([piece[1:] for piece in total])
         return counts
 
     def close(self) -> None:
@@ -448,12 +447,12 @@ _CHANGED = "The source changed after it was opened, and Spark lost rows that it 
 
 
 def _buckets(frame: DataFrame) -> int:
-    """The number of partitions into which Spark is told to shuffle."""
+    """The number of partitions of Spark's shuffles."""
     return int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions"))
 
 
 def _report(raw: DataFrame, policy: Policy, salt: bytes, encoded: int) -> EncodingReport:
-    """The rows that encoding leaves out, by another pass."""
+    """Counts the rows that encoding leaves out, in another pass."""
     losses = Losses(policy)
     for (data,) in raw.mapInArrow(partial(count_losses, policy, salt), LOSSES).collect():
         losses.numbers += np.frombuffer(bytes(data), dtype=np.int64)
@@ -461,14 +460,14 @@ def _report(raw: DataFrame, policy: Policy, salt: bytes, encoded: int) -> Encodi
 
 
 def _cancellable(session: SparkSession, work: Callable[[], T], check: Callable[[], None] | None) -> T:
-    """Waits for work of Spark; where ``check`` raises meanwhile, Spark is told to stop it."""
+    """Waits for work of Spark; if ``check`` raises meanwhile, the work is cancelled."""
     if check is None:
         return work()
     tag, future = f"pinq-{uuid4().hex}", Future[T]()
 
     def tagged() -> None:
         try:
-            session.addTag(tag)  # of this thread's jobs alone
+            session.addTag(tag)  # tags the jobs of this thread alone
             future.set_result(work())
         except BaseException as error:
             future.set_exception(error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests to an engine and its answers; the curator knows nothing else of an engine."""
+"""The requests to an engine and its answers: all that the curator knows of an engine."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from pinq.public.schema import Schema
 T = TypeVar("T")
 
 MAX_SUM = 2**62
-"""Where sums stop that a wrong declaration lets grow: 64 bits hold them, and noise on top of them."""
+"""The largest sum. It fits into 64 bits with noise added; only a wrong declaration lets a sum grow so far."""
 
 
-LOW_BITS = 24  # of the square of a code, which are added up apart from the others
+LOW_BITS = 24  # low bits of the square of a code, which are summed separately
 
 
 @dataclass(frozen=True)
 class Moments:
-    """A request for sums of a column's codes, shifted right by ``shift`` bits, or also of their squares.
+    """A request for sums of a column's codes, and also of their squares if ``squares`` is set.
 
-    Before that codes are clamped to those from ``first`` to ``last`` and numbered from 0. Rows where
-    the column is missing are left out. Its few sums count as one number of a cell.
+    Codes are clamped to ``first`` .. ``last``, numbered from 0, then shifted right by ``shift`` bits.
+    Rows with a missing value are left out. The sums count as one number of a cell.
     """
 
     inputs: ClassVar[tuple[Axis, ...]] = ()
@@ -42,22 +42,22 @@ class Moments:
     shift: int = 0
     squares: bool = False
     first: int = 0
-    last: int = 2**24  # a missing value's code on the finest grid: none is above it
+    last: int = 2**24  # the largest code: a missing value on the finest grid
 
     def bound_to(self, schema: Schema) -> MomentsOfRows:
-        """The numbers that each row adds under a schema."""
+        """The numbers of each row under a schema."""
         return MomentsOfRows(self, schema)
 
 
 class MomentsOfRows(RowMeasure):
-    """Rows, their codes' sum and the sum of squares.
+    """The number of rows, the sum of their codes and the sum of squares.
 
-    Codes are below 2^24, so 2^33 rows, the most that a policy admits, sum to less than 2^57. Their
-    squares may pass 64 bits, so the low 24 bits of each and the rest are added up apart. An answer
-    stops at the public bound 2^62: an overflow would be an error that follows the rows.
+    Codes are below 2^24, so 2^33 rows, the most that a policy admits, sum to less than 2^57. Sums of
+    squares may exceed 64 bits, so the low 24 bits and the high bits of each square are summed separately.
+    An answer is clamped to the public bound 2^62, because an overflow would depend on the rows.
 
     Args:
-        moments: The moments that are added up.
+        moments: The requested moments.
         schema: The schema of the columns.
     """
 
@@ -70,18 +70,18 @@ class MomentsOfRows(RowMeasure):
         self._clamps = moments.first > 0 or self._last < column.cells - 1
         self._axis = Axis(moments.column, column.codes, ())
         self.inputs, self.cells, self.steps = (self._axis,), ((self._axis,),), 0
-        most = (self._last - moments.first) >> moments.shift
-        squares = [min(most * most, 2**LOW_BITS - 1), most * most >> LOW_BITS]
-        largest = [1, most, *(squares if moments.squares else ())]
+        largest_code = (self._last - moments.first) >> moments.shift
+        squares = [min(largest_code * largest_code, 2**LOW_BITS - 1), largest_code * largest_code >> LOW_BITS]
+        largest = [1, largest_code, *(squares if moments.squares else ())]
         self.width, self.packing = len(largest), Packing.of([(0, number) for number in largest])
 
     def counted_rows(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
         return None if self._null is None else places(self._axis) != self._null
 
     def words(self, cells: Sequence[np.ndarray]) -> np.ndarray:
-        value = cells[0]  # as narrow as codes are; words are made wide at once
+        value = cells[0]  # in the narrow type of codes; `packed` widens it
         if self._clamps:
-            # From 10 on, to 15 at most: the codes 8, 12 and 20 become 0, 2 and 5.
+            # With first 10 and last 15 the codes 8, 12 and 20 become 0, 2 and 5.
             value = np.clip(value, self.moments.first, self._last) - value.dtype.type(self.moments.first)
         if self.moments.shift:
             value = value >> self.moments.shift
@@ -96,8 +96,7 @@ class MomentsOfRows(RowMeasure):
         rows, total = sums[0], np.minimum(sums[1], MAX_SUM)
         if not self.moments.squares:
             return np.stack([rows, total], axis=-1)
-        # What low parts add up to beyond 2^24 is carried to the high ones, as in sums by hand.
-        # Low sums of 40,000,000 are 2 * 2^24 + 6,445,568: 2 is carried.
+        # Low sums beyond 2^24 are carried to the high sums: 40,000,000 = 2 * 2^24 + 6,445,568 carries 2.
         high = sums[3] + (sums[2] >> LOW_BITS)
         low = sums[2] & (2**LOW_BITS - 1)
         room = MAX_SUM >> LOW_BITS
@@ -106,11 +105,11 @@ class MomentsOfRows(RowMeasure):
 
 
 Measure = Moments | RowMeasure
-"""What can be summed up beside the rows that are counted."""
+"""The measures that can be summed instead of counting rows."""
 
 
 Form = Literal["dense", "sparse", "listed"]
-"""How a table is kept: every cell, the occupied ones by number, or the occupied ones by their codes."""
+"""The form of a table: all cells, the occupied cells by number, or the occupied cells by their codes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +118,7 @@ class TableRequest:
 
     Attributes:
         axes: The axes with which the parts are crossed.
-        form: The form of the table. A list is for a joint table that is too wide to be numbered.
+        form: The form of the table. ``listed`` is for a joint table that is too wide to number its cells.
     """
 
     axes: tuple[Axis, ...] = ()
@@ -130,7 +129,7 @@ class TableRequest:
 class Sparse:
     """The occupied cells of a table, sorted by their flat place.
 
-    ``places[i]`` over (part, *axes) has ``values[i]``: a count, or what a measure adds up.
+    The cell at ``places[i]`` over (part, *axes) has ``values[i]``: a count, or the sums of a measure.
     """
 
     places: np.ndarray
@@ -153,16 +152,16 @@ class Listed:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of it."""
+        """The size in bytes."""
         return self.parts.nbytes + self.codes.nbytes + self.counts.nbytes
 
 
 Table = np.ndarray | Sparse | Listed
-"""What is counted for one request of a table."""
+"""The answer to one request of a table."""
 
 
 def go_on() -> None:
-    """Ends no work: the default deadline."""
+    """Never ends the work: the default ``check``."""
 
 
 class Engine(Protocol):
@@ -180,8 +179,8 @@ class Engine(Protocol):
         Args:
             parts: Disjoint parts.
             tables: The tables with which the parts are crossed.
-            measure: The measure to add up.
-            check: A function that is called now and then; an error that it raises ends the work.
+            measure: The measure to sum.
+            check: A function that is called from time to time; its error ends the work.
 
         Returns:
             For each table an int64 array of shape (parts, *axes), with ``Moments`` (parts, *axes, 2
@@ -191,17 +190,17 @@ class Engine(Protocol):
         """
 
     def problem(self) -> str:
-        """Says what would keep it from counting now; empty for nothing. No row is read for it."""
+        """The reason why it cannot count now; empty for none. Reads no row."""
 
     def close(self) -> None:
-        """Frees what it holds."""
+        """Frees the memory."""
 
 
 def require_open(encoded: T | None, process: int) -> T:
-    """Returns what an engine counts.
+    """Returns an engine's encoded table.
 
     Args:
-        encoded: None once the engine is closed.
+        encoded: The table; None once the engine is closed.
         process: The process that opened it.
 
     Raises:
