@@ -315,7 +315,7 @@ class unspent(ContextDecorator):
     """Nothing is charged inside: a refusal that leaves it says so. A decorator too."""
 
     def __enter__(self) -> None:
-        """Nothing."""
+        """Begins: from here on nothing is charged."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Refusal):

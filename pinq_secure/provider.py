@@ -152,7 +152,7 @@ def join(
             error.charged = booking.charged.exact
             raise
     tree, scorecard = (None if model is None else model.to_json() for model in (learned.tree, learned.scorecard))
-    # Rows are looked up in trees alone, whose target is categorical.
+    # Only trees classify rows, and their target is categorical.
     values = agreed.schema_.categorical(agreed.target).values if len(learned.looked_up) else ()
     looked_up = tuple(values[number] for number in learned.looked_up)
     return Result(booking.run, tree, scorecard, learned.depths, looked_up, traffic, Loss.of(agreed))

@@ -13,7 +13,7 @@ import io
 import json
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -180,10 +180,7 @@ class Analyst:
             files["answers.csv"] = pd.concat(frames).to_csv(index=False)
         if self.results:
             files["answers.ipynb"] = notebook_of(self.url, [one.lines for one in reversed(self.results)])
-        with row():
-            for name, text in files.items():
-                keep = partial(ui.download.content, text, name)
-                ui.button(f"Keep {name}", on_click=keep).props("no-caps outline")
+        _keep(files)
 
     async def _plan(self) -> None:
         with frame("Plan", LINKS, self._budget):
@@ -285,10 +282,7 @@ class Analyst:
                 for doubt in result.doubts:
                     tell(doubt, "quiet")
                 _notebook(result.html)
-                with row():
-                    for name, text in result.files.items():
-                        keep = partial(ui.download.content, text, name)
-                        ui.button(f"Keep {name}", on_click=keep).props("no-caps outline")
+                _keep(result.files)
                 command(result.lines, "The same in Python")
 
     def _table_fields(self, draft: Inputs, changed: Redraw) -> None:
@@ -459,6 +453,13 @@ def _shown(value: Any) -> str:
 def _notebook(shown: str) -> None:
     """Writes what a notebook would show; its texts may be a server's."""
     ui.html(shown).classes("notebook wide").props("tabindex=0")
+
+
+def _keep(files: Mapping[str, str]) -> None:
+    """Makes a button for each file that can be saved, by name."""
+    with row():
+        for name, text in files.items():
+            ui.button(f"Keep {name}", on_click=partial(ui.download.content, text, name)).props("no-caps outline")
 
 
 def _left(budget: Budget | None) -> str:

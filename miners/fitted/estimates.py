@@ -191,7 +191,7 @@ def _probabilities(children: Children, counts: np.ndarray, deviations: np.ndarra
     """Returns class probabilities from the root down, and ``unseen`` more rows like the parent's."""
     deviations, lost = np.asarray(deviations, dtype=np.float64), noise_dominated(children, counts, deviations)
     parents, levels = _family(children)
-    # Level by level, for a node's probabilities depend on its parent's. The root's own row of
+    # Level by level, because a node's probabilities depend on its parent's. The root's own row of
     # `probabilities` is uniform before it is computed, so it serves as its parent's.
     probabilities = np.full(counts.shape, 1 / counts.shape[1])
     for level in levels:

@@ -310,7 +310,7 @@ def _check_numbers(index: int, node: Node, target: Target, labelled: bool) -> No
             f"node {index} of the tree has {len(node.counts)} counts; for `{target.name}` it needs {target.n_counts}."
         )
     noise = [scale for scale in (node.size_scale, node.counts_scale, node.counts_deviation) if scale is not None]
-    if not all(math.isfinite(number) for number in (*node.counts, node.size or 0.0, *noise)):
+    if not all(map(math.isfinite, (*node.counts, node.size or 0.0, *noise))):
         raise QueryError(f"node {index} of the tree holds a number that is not finite.")
     if min(noise, default=0.0) < 0:
         raise QueryError(f"node {index} of the tree has negative noise.")

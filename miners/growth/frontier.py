@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import count
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -293,23 +292,16 @@ def in_pieces(ask: Callable[[Any, Any], list[Any]], parts: Any, entries: Sequenc
 
 
 @contextmanager
-def rehearsing(handle: PrivateQueryable, *, begins: bool = False) -> Iterator[PrivateQueryable]:
+def rehearsing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
     """Gives a handle with dummy answers; then previews its last query of each kind.
 
     So the preview refuses a query before any query is paid for. All parts are as large as a table may
     be. One part at most chooses, the first of its candidates.
-
-    Args:
-        handle: The handle of the fit.
-        begins: Whether the fit begins with the first query, which then needs no preview: where it is
-            refused, nothing was paid.
     """
     last: dict[tuple[type[Query], type | None], tuple[Session, Request]] = {}
-    number = count(0 if begins else 1)
 
     def ask(session: Session, request: Request) -> Answer:
-        if next(number):
-            last[type(request.query), type(request.score)] = session, request
+        last[type(request.query), type(request.score)] = session, request
         schema, random = session.schema, np.random.default_rng(0)
         chosen = [
             candidate.as_spec or random_split(schema, [*candidate.columns()], Part(), random)

@@ -62,8 +62,8 @@ def agreeing(tables: Mapping[Kept, np.ndarray]) -> np.ndarray:
     that have it, weighted by N(K), and N(K) times what is spread is the margin itself.
 
     Example: a table of two cells 4 and 8 whose total was asked too, 15, becomes 5 and 9. The
-    difference of the cells stays, and the total 14 is nearer to 15, for it has one noise and the
-    sum of the cells two.
+    difference of the cells stays, and the total 14 is nearer to 15, because it has one noise and
+    the sum of the cells has two.
 
     Args:
         tables: The tables, by the axes that are kept; the one with all axes among them.
@@ -104,7 +104,7 @@ def nearest_nonnegative(values: np.ndarray, tables: int = 1) -> np.ndarray:
     flat = values.astype(np.float64).reshape(tables, -1)
     total = np.maximum(flat.sum(axis=1, keepdims=True), 0)
     # Of 5, 1 and -2 with total 4: if the first alone, or the first two, stay above 0, each is
-    # lowered by 1; only the first does, for the second would be 0.
+    # lowered by 1; only the first does, because the second would be 0.
     descending, at = np.sort(flat, axis=1)[:, ::-1], np.arange(flat.shape[1])
     excess = (np.cumsum(descending, axis=1) - total) / (at + 1)
     last = np.where(descending > excess, at, 0).max(axis=1, keepdims=True)

@@ -102,8 +102,8 @@ class CountedCuts:
 
     def weights(self, share: float) -> tuple[np.ndarray, np.ndarray]:
         """The two weights of the noises in each surplus, and the number of noises with each weight."""
-        # Three bins, the second point: two noises weigh 1 - q, for they are below it, and one
-        # weighs q; signs do not matter to a bound.
+        # Three bins, the second point: two noises are below it and weigh 1 - q, and one weighs q;
+        # signs do not matter to a bound.
         below = np.arange(1, len(self.points) + 1)
         times = np.stack([below, len(self.bins) - below], axis=1)
         return np.broadcast_to([1 - share, share], times.shape), times

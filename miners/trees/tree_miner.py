@@ -102,7 +102,7 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[S]):
 
     def rehearse(self, handle: PrivateQueryable) -> None:
         """Rehearses the growth of one level."""
-        with rehearsing(handle, begins=not self.first.problem.looks) as rehearsal:
+        with rehearsing(handle) as rehearsal:
             grow(_roots(self.first, rehearsal)[[0]], self.first.first_level())
 
     def learn(self, handle: PrivateQueryable) -> Tree | Forest:

@@ -398,7 +398,7 @@ class WireParts(_Frozen):
         collection = PartSet(
             [Block(parts[node], None if spec < 0 else partitions[spec]) for node, spec in self.asked], self.shape
         )
-        if math.prod(self.shape) != collection.size or any(length < 0 for length in self.shape):
+        if math.prod(self.shape) != collection.size or min(self.shape, default=0) < 0:
             raise QueryError("the request's shape does not fit its parts.")
         collection.check_disjoint()
         return collection

@@ -112,7 +112,7 @@ def over_last(combine: np.ufunc, values: np.ndarray) -> np.ndarray:
     if not 0 < values.shape[-1] <= FEW_POSITIONS:
         return combine.reduce(values, axis=-1)
     exact = values if values.dtype == object else values.astype(np.int64, copy=False)
-    return reduce(combine, (exact[..., position] for position in range(exact.shape[-1])))
+    return reduce(combine, np.moveaxis(exact, -1, 0))
 
 
 ENTROPY_BITS = 20
@@ -162,7 +162,7 @@ MAX_DENOMINATOR = 10**6  # of a share: its product with any number of rows fits 
 
 @dataclass(frozen=True)
 class Balance(Score):
-    """Scores a candidate of two parts by how close its first part comes to a given proportion of the rows.
+    """Scores a candidate of two parts by the distance of its first part from a given proportion of the rows.
 
     With n0 rows in cell 0, n1 in cell 1 and a share q = a/b in lowest terms, the score is the
     integer -|(b - a) n0 - a n1| = -b |n0 - q (n0 + n1)|. Without a share, q = 1/2, it is -|n0 - n1|:
@@ -397,7 +397,7 @@ class MaxClass(_OfCategories, Score):
 
 
 class SumScore(_OfCategories, Score):
-    """A score of each cell by sums over its classes, of numbers that depend on the count of a class alone.
+    """A score of each cell by sums over its classes. Each summand depends on the count of one class only.
 
     If one count of many changes, the new sums follow from that count's numbers before and after.
     """

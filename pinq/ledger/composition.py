@@ -157,7 +157,7 @@ class Demand:
 class Costs:
     """The recursion's state for one analyst, or for all together. Updated in O(size of the demand).
 
-    Inside it counts plain integers, for a demand can have tens of thousands of parts.
+    Inside it counts plain integers, because a demand can have tens of thousands of parts.
 
     Attributes:
         part: cost(part) in nano-epsilons, by part key. Keys begin with those of their version's

@@ -101,7 +101,7 @@ class Account:
     @property
     def spent(self) -> Epsilon:
         """The cost of the answers so far."""
-        return self.costs.spent
+        return Epsilon(self.costs.total)
 
     @property
     def valid(self) -> bool:

@@ -353,9 +353,9 @@ class Arithmetic(Sharing):
         masked = (secrets.reshape(-1) + whole + low + high * whole) % prime
         seen = await self.opened(masked, self.threshold) % whole
         theirs = np.array([[number >> place & 1 for number in seen.tolist()] for place in range(bits)], dtype=object)
-        # The first bit from above that differs is our 1 and their 0 where the mask is larger. With a random sign +1
-        # some term is 0 where it is not, with -1 where it is: whether there is one tells nothing. For higher bits, 3
-        # for each difference keeps the term from being 0.
+        # The mask is larger if it has 1 and the other number 0 at the highest bit that differs. With the random sign +1
+        # some term is 0 if the mask is not larger, with -1 if it is. So a term that is 0 reveals nothing. For higher
+        # bits, 3 for each difference keeps the term from being 0.
         differ = (ours + theirs - 2 * theirs * ours)[::-1]
         above = np.cumsum(np.concatenate([np.zeros((1, size), dtype=object), differ]), axis=0)
         lead = np.concatenate([(ours - theirs)[::-1], np.full((1, size), -1, dtype=object)])

@@ -52,7 +52,7 @@ class Opened:
 
 
 class _KeptRound(BaseModel):
-    """The record of a round, here or at a party that was one round ahead."""
+    """The record of a round, from this party or from one that was a round ahead."""
 
     place: str
     opened: list[Annotated[StrictInt, Field(ge=-MOST, le=MOST)]]

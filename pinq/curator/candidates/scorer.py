@@ -293,7 +293,7 @@ class Scorer(ABC, Generic[C]):
 
 
 def together(cells: np.ndarray, numbers: int) -> Iterator[slice]:
-    """Cuts cells, in order of their codes, into slices that are read together, so many numbers for each."""
+    """Cuts cells, which are in order of their codes, into slices that are read together."""
     # Two by two, cells of the codes 2 2 3 5 5 6 begin at 2, 3 and 5: they are cut into 2 2, 3 and 5 5 6.
     begins = np.unique(np.searchsorted(cells, cells[:: max(1, CELLS_AT_ONCE // numbers)])).tolist()
     return map(slice, begins, [*begins[1:], len(cells)])
@@ -466,7 +466,7 @@ class AnyCutScorer(Scorer[AnyCut]):
         return Sparse(places[starts], np.add.reduceat(rows, starts))
 
     def _half(self, part: np.ndarray, cell: np.ndarray) -> np.ndarray:
-        """The number of a code's half of its part: rows with a value, and in a nullable column those without."""
+        """The half of its part to which a code belongs: rows with a value, or, in a nullable column, rows without."""
         column = self._column
         return 2 * part + (cell - column.codes * part >= column.cells) if column.nullable else part
 
