@@ -90,6 +90,10 @@ def tasks(checkout: Path, folder: Path) -> dict[str, Task]:
     small = handle_of(columns, rows.head(30_000))
     trees = [extra_trees(epsilon=1, n_estimators=count, random_state=1) for count in (1, 100)]
     forest = miners.DiPriMeForestClassifier(epsilon=1, n_estimators=10)
+    fits = {
+        "default tree": miners.DiffPC45(epsilon=1),
+        "median tree": miners.DiPriMeForestClassifier(epsilon=1, random_state=0),
+    }
     coded = rows.astype({name: "category" for name, column in columns.items() if column["type"] == "categorical"})
 
     @cache
@@ -116,6 +120,8 @@ def tasks(checkout: Path, folder: Path) -> dict[str, Task]:
     return {
         "forest, first": first(forest),
         "forest": later(lambda people: forest.fit(people, "income")),
+        **{name: later(partial(_fitted, model)) for name, model in fits.items()},
+        "synthesizer": later(miners.Synthesizer(epsilon=1).fit),
         "wide": lambda: lambda: miners.DiffPC45(epsilon=4).fit(wide(), "y"),
         "tree": later(lambda people: trees[0].fit(people, "income")),
         "trees, first": first(trees[1]),
@@ -129,6 +135,10 @@ def tasks(checkout: Path, folder: Path) -> dict[str, Task]:
         "open CSV": opened("csv"),
         "open CSV again": opened("csv", again=True),
     }
+
+
+def _fitted(model: Any, people: Any) -> object:
+    return model.fit(people, "income")
 
 
 def source(rows: pd.DataFrame, folder: Path, ending: str) -> Path:

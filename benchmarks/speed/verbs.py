@@ -39,6 +39,9 @@ SLOW = {"fit": 20}  # a call takes as long as ten of the others
 LARGE = {
     "forest, first": "DiPriMe forest of 10 trees on shards, 1,000,000 rows x 14: first fit on a handle",
     "forest": "later fits",
+    "default tree": "DiffPC45 by default",
+    "median tree": "one DiPriMe tree by default",
+    "synthesizer": "synthesizer",
     "wide": "DiffPC45 at epsilon 4, 395,000 rows x 41, 23 classes",
     "tree": "DPExtraTrees, 1 tree, 1,000,000 rows x 14: later fits",
     "trees, first": "100 such trees on shards: first fit on a handle",
