@@ -160,9 +160,12 @@ def covered(name: str, epsilon: float, run: int) -> dict[str, object]:
         table = model.table(*(names[column] for column in columns)).frame
         exact = counted(codes, columns, model.model.sizes)
         inside.append(((table["low"] <= exact) & (exact <= table["high"])).mean())
+    specs, parts = zip(*map(model.tenths, range(len(names))), strict=True)  # the cells on which the error is judged
+    codes = codes_of(schema, specs, frame)
     for pair in set(itertools.combinations(range(len(names)), 2)) - measured:
-        shares = counted(codes, pair, model.model.sizes) / len(codes)
-        squares.append((np.abs(model.model.marginal(pair).ravel() - shares).sum() / 2) ** 2)
+        own = parts[pair[0]].T @ model.model.marginal(pair) @ parts[pair[1]]
+        shares = counted(codes, pair, [each.shape[1] for each in parts]) / len(codes)
+        squares.append((np.abs(own.ravel() - shares).sum() / 2) ** 2)
     true = float(np.sqrt(np.mean(squares))) if squares else np.nan
     held = np.nan if model.error is None else float(model.error >= true)
     line = {"table": name, "epsilon": epsilon, "run": run, "intervals": np.mean(inside)}
