@@ -26,10 +26,9 @@ from pinq.errors import QueryError
 from pinq.public.checks import is_listing, whole_number
 from pinq.public.epsilon import EpsilonLike
 
-STARTS, ROUNDS = (
-    50,
-    100,
-)  # of Lloyd's method: of 10 starts, a crowd that has no gaps had its best centres in 9 tables of 10
+STARTS = 50  # of Lloyd's method: in a crowd without gaps, ten starts missed the best centres in a tenth of the tables
+ROUNDS = 100  # of each start at most
+BORDERS = "the intervals take the borders between clusters as they are, so they hold where clusters lie apart"
 MAX_COLUMNS, MAX_BINS, MAX_CELLS = 4, 64, 1000  # each cell has noise, so more cells blur the centres
 
 
@@ -149,7 +148,8 @@ def _clustered(axes: tuple[Axis, ...], clusters: int, cells: Cells) -> Result:
     }
     faint, share = not np.isfinite(centres).all(), 1 - spread / whole if whole else 1.0
     explained = f"the centres explain {share:.0%} of the spread, each column divided by the distance of its bounds"
-    return cells.result(Clusters, frame, faint=faint, notes=[explained], more=more, axes=axes)
+    notes = [explained, BORDERS] if clusters > 1 else [explained]
+    return cells.result(Clusters, frame, faint=faint, notes=notes, more=more, axes=axes)
 
 
 def _cluster(cells: Cells, places: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

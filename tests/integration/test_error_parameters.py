@@ -53,7 +53,8 @@ def test_the_command_line_knows_every_parameter_that_an_error_may_name() -> None
 
 def _named_parameters() -> Iterator[str]:
     home = Path(pinq.__file__).parent
-    passed = [home.parent / "miners" / room for room in ("tables", "fronts")]  # commands pass their arguments on
+    # Commands pass their arguments on.
+    passed = [home.parent / room for room in ("miners/tables", "miners/fronts", "pinq_workbench")]
     for file in (file for room in (home, *passed) for file in room.rglob("*.py")):
         for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call):

@@ -287,12 +287,8 @@ def test_options_that_say_nothing_are_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     Path("d.csv").write_text("a,b\n" + "1,x\n2,y\n" * 40, encoding="utf-8")
     Path("d.jsonl").write_text('{"a": 1}\n' * 40, encoding="utf-8")
-    for file, words in (
-        ("d.csv", ("--sheet", "A")),
-        ("d.jsonl", ("--delimiter", ";")),
-        ("d.jsonl", ("--skip", "1")),
-    ):
-        failed(run("init", file, *words), f"{file} is no file of which {words[0]}")
+    for file, option, value in (("d.csv", "--sheet", "A"), ("d.jsonl", "--delimiter", ";"), ("d.jsonl", "--skip", "1")):
+        failed(run("init", file, option, value), f"{file} is no file of which {option}")
     failed(run("init", "d.csv", "--delimiter", ";"), "it looks like fields separated by ',': try --delimiter ','")
     failed(run("init", "d.csv", "--fewest", "0"), "--fewest is 0; it must be a whole number from 1")
     refused: tuple[tuple[str, tuple[str, ...]], ...] = (
