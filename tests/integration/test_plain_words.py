@@ -301,8 +301,8 @@ def test_options_that_say_nothing_are_refused(tmp_path: Path, monkeypatch: pytes
         ("it is 'x'; it must be a whole number", ("init", "d.csv", "--skip", "x")),
         ("begins with https://", ("query", "host:8443/stays", "count", "--epsilon", "1")),
     )
-    for said, words in refused:
-        failed(run(*words), said, status=2)
+    for said, line in refused:
+        failed(run(*line), said, status=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.csv", "d.jsonl"]
 
 
