@@ -86,7 +86,7 @@ def _pages(target: str, token_file: Path | None, verify: Path | None, insecure_h
 
         return Provider(Path(target).resolve()).register
     if "://" not in target and not Path(target).is_file():
-        raise QueryError(f"there is no folder, no ledger and no file {target}; an address begins with https://.")
+        raise QueryError(f"There is no folder, no ledger and no file {target}; an address begins with https://.")
     from pinq_workbench.auditor import Auditor
 
     return Auditor(target).register

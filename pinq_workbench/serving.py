@@ -78,7 +78,9 @@ class Serving:
             os.close(descriptor)
         while b"Serving" not in (text := self._written(said)):
             if self._process.poll() is not None:
-                raise PolicyError(text.decode(errors="replace").strip() or "The server ended at once.")
+                lines = text.decode(errors="replace").splitlines()
+                boxed = [line.strip("│ ") for line in lines if line.startswith("│")]  # what is wrong in the options
+                raise PolicyError(" ".join(boxed) or "\n".join(lines).strip() or "The server ended at once.")
             time.sleep(0.05)
 
     def stop(self) -> None:

@@ -219,6 +219,10 @@ def test_a_workbook_is_served_and_a_grant_ends(place: Path, workbook: Path, brow
         token = browser.js("document.querySelector('.token').innerText")
         browser.push("Serve")
         browser.sees("It does not run.")
+        browser.fill("Port", "abc")
+        browser.push("Start")
+        browser.sees("it is 'abc'; it must be a whole number")
+        assert "Usage" not in browser.text
         browser.fill("Port", str(port))
         browser.push("Start")
         browser.sees("It runs.", f"http://127.0.0.1:{port}/visits")
