@@ -47,8 +47,8 @@ def backup(policy: Where, file: str | os.PathLike[str]) -> str:
     with closing(read_ledger(loaded)) as ledger:
         ledger.verify()
     part = target.with_name(f"{target.name}.part")
-    for left in target.parent.glob(f"{part.name}*"):  # of a backup that broke off
-        left.unlink()
+    for fragment in target.parent.glob(f"{part.name}*"):  # of an interrupted backup
+        fragment.unlink()
     last = copy(ledger_url(loaded, read_only=True), part)
     os.replace(f"{part}.head", f"{target}.head")
     os.replace(part, target)
@@ -68,8 +68,8 @@ def loss(policy: Where, file: str | os.PathLike[str]) -> str:
         closing(read_ledger(loaded)) as now,
     ):
         then.verify()
-        # A backup of 7 events and a ledger of 9 that begins with the same ones: two would be
-        # forgotten. Where event 6 is another one, all that is chained to it is too.
+        # A ledger of 9 events that begins with the backup's 7 events would lose two. If event 6 differs, so
+        # do all later events, which are chained to it.
         hashes = {event.seq: event.hash for event in then.log.events()}
         later = sum(hashes.get(event.seq) != event.hash for event in now.log.events())
         budgets = "; ".join(_changes(now.accounts(), then.accounts())) or "no budget changes"
@@ -79,12 +79,12 @@ def loss(policy: Where, file: str | os.PathLike[str]) -> str:
 def restore(policy: Where, file: str | os.PathLike[str], *, forget: bool = False) -> str:
     """Replaces a policy's ledger by a backup. Servers that have it open stop.
 
-    A file's ledger is kept beside it, as ``.replaced``.
+    A ledger in a file is kept beside the new one, as ``.replaced``.
 
     Args:
         policy: The policy of the ledger.
         file: The file that ``backup`` wrote.
-        forget: Whether it is done although events would be forgotten, or what is there cannot be
+        forget: Whether to restore even if events would be forgotten, or if the present ledger cannot be
             read.
 
     Returns:
@@ -93,7 +93,7 @@ def restore(policy: Where, file: str | os.PathLike[str], *, forget: bool = False
     Raises:
         PolicyError: Wrong policy.
         LedgerError: The backup cannot be trusted, or is another dataset's; or budget would come
-            back, and ``forget`` does not say so.
+            back without ``forget``.
     """
     loaded = load_policy(policy)
     with closing(Ledger(os.fspath(file), loaded.dataset, read_only=True)) as ledger:
@@ -109,10 +109,10 @@ def restore(policy: Where, file: str | os.PathLike[str], *, forget: bool = False
             raise LedgerError(f"What would be forgotten cannot be told: {error} {refusal}") from None
         if lost:
             raise LedgerError(f"{lost}. {refusal}")
-    named = None if target is None or target.exists() else Head(Path(f"{target}.head")).read()
-    if named is not None and named[0] > last and not forget:
+    last_head = None if target is None or target.exists() else Head(Path(f"{target}.head")).read()
+    if last_head is not None and last_head[0] > last and not forget:
         raise LedgerError(
-            f"The ledger {target} is gone, and its head names event {named[0]}; "
+            f"The ledger {target} is gone, and its head names event {last_head[0]}; "
             f"the backup ends at event {last}. {refusal}"
         )
     if target is not None:
@@ -121,7 +121,7 @@ def restore(policy: Where, file: str | os.PathLike[str], *, forget: bool = False
 
 
 def _changes(now: dict[str, Account], then: dict[str, Account]) -> Iterator[str]:
-    """Says what changes for each analyst who has something now."""
+    """Yields the changes of each present analyst's account, in words."""
     for name, account in now.items():
         before = then.get(name)
         spent, state = (ZERO, "no grant") if before is None else (before.spent, before.state)

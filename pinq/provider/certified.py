@@ -2,11 +2,10 @@
 """``verify_certificate`` computes a model again from the answers in a ledger.
 
 A fit is deterministic given its answers. So the stored miner is fitted once more, on a session that
-answers each query with what the ledger charged and answered under the certificate's ids: either
-the same model comes out, or it is not proved.
+replays the ledger's answers under the certificate's ids. If the same model comes out, it is proved.
 
 Privacy:
-    Claim: it reads no row. Why: it computes from answers that were released, and from the model.
+    Claim: it reads no row. Why: it computes from released answers and from the model.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Verified:
         miner: The miner with its parameters, as Python writes it.
         analyst: The analyst who was answered.
         entries: Number and hash of each charge, in the order of the fit.
-        loss: The cost of the answers together by the log's recursion, without any others.
+        loss: The cost of these answers alone, by the log's recursion.
         head: Number and hash of the log's last event.
     """
 
@@ -70,9 +69,9 @@ def verify_certificate(
     """Proves that a model follows from the answers of a ledger, and returns their cost.
 
     Args:
-        certificate: A file with what ``miner.certificate().to_json()`` gave.
-        policy: The policy whose ledger it is.
-        model: A file with what ``miner.to_json()`` gave.
+        certificate: A file with the text of ``miner.certificate().to_json()``.
+        policy: The policy of the ledger.
+        model: A file with the text of ``miner.to_json()``.
         ledger: A ledger's file, instead of the policy's.
 
     Raises:
@@ -85,16 +84,16 @@ def verify_certificate(
     with closing(read_ledger(None if policy is None else load_policy(policy), ledger)) as opened:
         events = list[Event]()
         opened.verify(lambda event: events.append(event) if event.request in ids else None)
-        # Ids are an analyst's own, and two who fit with `reuse` draw the same ones.
+        # Ids are unique for one analyst only; two analysts who fit with `reuse` draw the same ids.
         for analyst in sorted({event.analyst for event in events}):
             session = _Answers(miner.schema_, opened.log.state.places)
-            given = opened.log.answers(analyst, ids)
+            answers = opened.log.answers(analyst, ids)
             for event in events:
-                if event.analyst == analyst and event.request in given and isinstance(event.record, Charged):
-                    session.add(event.record, f"{event.seq}:{event.hash}", given[event.request])
+                if event.analyst == analyst and event.request in answers and isinstance(event.record, Charged):
+                    session.add(event.record, f"{event.seq}:{event.hash}", answers[event.request])
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # of what can be hoped for, which was said at the first fit
+                    warnings.simplefilter("ignore")  # warnings of poor accuracy were shown at the first fit
                     part = stated.part.bind(session.schema).at(0)
                     again = miner.fitted_again(PrivateQueryable(cast(Session, session), part)).to_json()
             except PinqError as error:
@@ -108,7 +107,7 @@ def verify_certificate(
 
 
 class _Answers:
-    """A session that gives charged answers again, each once, to the query for which it was charged."""
+    """A session that replays charged answers, each once, for the query that was charged."""
 
     def __init__(self, schema: Schema, places: Mapping[int, str]) -> None:
         self.name, self.schema, self.costs, self.used = "replayed", schema, Costs(), list[str]()
@@ -116,26 +115,26 @@ class _Answers:
         self._charges: defaultdict[tuple[str, Epsilon], deque[tuple[Charged, str, str]]] = defaultdict(deque)
 
     def add(self, charged: Charged, entry: str, answer: str) -> None:
-        """Puts an answer behind those to the same query. All are of one table."""
+        """Adds an answer after earlier ones to the same query. All answers are of one table."""
         self._digest = identified(self.schema.digest, self._places.get(charged.version, "").partition(" ")[0])
         self._charges[charged.query.identity, charged.epsilon].append((charged, entry, answer))
 
     def ask(self, request: Request) -> Answer:
-        """Returns the next answer to this query; ``QueryError`` where there is none."""
-        left = self._charges[request.identity(self._digest), Epsilon.of(request.epsilon)]
-        if not left:
+        """Returns the next answer to this query; ``QueryError`` if there is none."""
+        answers = self._charges[request.identity(self._digest), Epsilon.of(request.epsilon)]
+        if not answers:
             raise QueryError(f"the fit asks a {request.verb} that was not charged under the ids of the certificate.")
-        charged, entry, answer = left.popleft()
+        charged, entry, answer = answers.popleft()
         self.used.append(entry)
         self.costs.charge(charged.demand, charged.epsilon, charged.version, self._places)
         return Answer.from_json(answer)
 
     def preview(self, _: Request) -> Preview:
-        """Everything can be paid: it was."""
+        """A preview without cost: the answers are paid."""
         return Preview(Exact(0), UNLIMITED, "")
 
     def attempt(self, _: Request) -> None:
-        """Everything can be paid: it was."""
+        """Refuses nothing: the answers are paid."""
 
     def budget(self, _: str = "") -> Budget:
         """The cost of the answers so far."""
@@ -155,7 +154,7 @@ def _stored(text: str) -> Any:
 
 
 def _rounded(text: str) -> object:
-    """A model without its bill; of numbers nine digits, for machines differ in the last of seventeen."""
+    """A model without its bill, numbers rounded to nine digits, because machines differ in the last digits."""
     tiny = 1e-9
     content = json.loads(text, parse_float=lambda digits: f"{float(digits):.9g}" if abs(float(digits)) > tiny else "0")
     return content | {"cost": ""}

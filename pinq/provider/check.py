@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``check`` shows how a policy fits its source, before anything is granted on it.
 
-``advice`` names declarations that probably do not have the intended effect. At the end: the values
-that a provider sees in a review, as the policy reads them, and the rows of a person. They are raw
-values and exact numbers, for the provider only; nothing here is written or logged.
+``advice`` names declarations that probably do not have the intended effect. The functions at the end
+return values for a review: raw values as the policy reads them, and rows of a person. These are raw
+values and exact numbers, for the provider only; they are never written or logged.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def advice(policy: Policy, counted: EncodingReport) -> tuple[str, ...]:
     """Declarations that probably do not have the intended effect.
 
     Args:
-        policy: The declared column.
+        policy: The policy with the declarations.
         counted: The counts of the source's rows.
     """
     return (*_lines(policy, counted), *_losses(policy, counted), *_uneven(policy))
 
 
 def _lines(policy: Policy, counted: EncodingReport) -> list[str]:
-    """Lines of a text file that cannot be read, where the policy allows so many; and cells of workbooks."""
+    """Notes the lines of a text file that cannot be read, within the policy's limit, and cells of workbooks."""
     dialect, lines = source_dialect(policy), counted.lines
     if dialect is None:
         return []
@@ -66,10 +66,10 @@ def _lines(policy: Policy, counted: EncodingReport) -> list[str]:
 
 
 def _losses(policy: Policy, counted: EncodingReport) -> list[str]:
-    """Notes rows that are left out, clamped, or over their unit's bound, where they are many."""
+    """Notes rows that are left out, clamped, or over their unit's bound, if they are many."""
 
     def many(count: int) -> bool:
-        # From a tenth of the rows on, a loss is noted.
+        # A loss of at least a tenth of the rows is noted.
         return 0 < count >= 0.1 * counted.source_rows
 
     def share(count: int) -> str:
@@ -102,12 +102,12 @@ def _losses(policy: Policy, counted: EncodingReport) -> list[str]:
 
 
 def _misfits(policy: Policy, name: str, texts: list[str]) -> str:
-    """Says what texts a column has that are none of its numbers or dates, and how they would be read.
+    """Describes a column's texts that are no numbers or dates, and a form that would read them.
 
     Args:
         policy: The policy that declares the column.
         name: A numeric column.
-        texts: The commonest of them.
+        texts: The commonest of these texts.
     """
     column, dialect = policy.columns[name], source_dialect(policy)
     shown = ", ".join(map(repr, texts[:3]))
@@ -132,7 +132,7 @@ def _misfits(policy: Policy, name: str, texts: list[str]) -> str:
 
 
 def _uneven(policy: Policy) -> list[str]:
-    """Notes grids whose last cell is cut off at ``upper``: 140 to 210 in steps of 0.03."""
+    """Notes grids whose last cell is cut off at ``upper``, such as 140 to 210 in steps of 0.03."""
     notes = []
     for name, column in policy.columns.items():
         if column.type == "categorical" or column.integer or column.step is None:
@@ -149,14 +149,14 @@ def _uneven(policy: Policy) -> list[str]:
 
 
 def _pending_cap(policy: Policy, ledger: Ledger) -> Iterator[str]:
-    """Notes that the log has another cap, and from when on this one counts."""
-    cap, own = ledger.together().cap, Epsilon(policy.cap_nano)
-    if own < cap:
+    """Notes that the log has another cap, and when the policy's cap takes effect."""
+    cap, declared = ledger.together().cap, Epsilon(policy.cap_nano)
+    if declared < cap:
         when = "a lower cap counts from the next `pinq grant` or `extend`, opening or start of a server on"
     else:
         when = "a higher cap counts from the next `pinq grant` or `extend`, or start of a server on"
-    if own != cap:
-        yield f"cap: the log has {cap}, this policy {own}; {when}"
+    if declared != cap:
+        yield f"cap: the log has {cap}, this policy {declared}; {when}"
 
 
 @dataclass(frozen=True)
@@ -168,14 +168,14 @@ class CheckReport:
         encoded_rows: Rows that queries see.
         max_rows: The policy's ``max_rows``.
         over_unit: Rows beyond their privacy unit's bound, or whose unit is missing.
-        left_out: The rows, for each column, whose value cannot be encoded.
-        clamped: The rows, for each numeric column, outside [lower, upper].
+        left_out: For each column, the number of rows whose value cannot be encoded.
+        clamped: For each numeric column, the number of rows outside [lower, upper].
         unreviewed: Values that were read off the data and that nobody confirmed.
-        problems: The changes without which the policy does not open; empty when it is ready.
+        problems: The faults that keep the policy from opening; empty when it is ready.
         advice: Facts that deserve a look.
         unreadable: Lines of delimited text that cannot be read, by reason; they count as rows that
             are left out.
-        asked: The names of problems that a reason settles (``persons.COLUMN``).
+        asked: The names of problems that the provider settles by a reason (``persons.COLUMN``).
         lost: For each column of categories, undeclared values and the numbers of their rows.
     """
 
@@ -204,27 +204,27 @@ class CheckReport:
 
 
 def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
-    """Encodes the source as the policy says, and counts what happened.
+    """Encodes the source as the policy declares, and counts omitted and clamped rows.
 
-    It works on unreviewed policies too, which are not ready.
+    An unreviewed policy is checked too, and is not ready.
 
     Raises:
         PolicyError: Wrong policy, or a source that cannot be read or lacks a declared column.
     """
     loaded = load_policy(policy).at()
     with _known_ledger(loaded) as (ledger, wrong):
-        # Any salt will do: which of a unit's rows are kept depends on it, how many does not. Digests of rows need
-        # the own.
+        # The salt decides which of a unit's rows are kept, not how many, so any salt will do. Digests of rows
+        # need the ledger's salt.
         engine, counted = open_engine(loaded, salt=b"check" if ledger is None else ledger.salt, report=True)
         with closing(engine):
             changed, due = ((), ()) if ledger is None else _logged(loaded, ledger, engine)
     assert counted is not None
-    unreviewed, seen = tuple(loaded.own_unreviewed_fields()), exposure(loaded, counted.unread)
-    asked = [finding for finding in seen.findings if finding.name and finding.name not in loaded.reviewed]
-    told = [
+    unreviewed, exposed = tuple(loaded.own_unreviewed_fields()), exposure(loaded, counted.unread)
+    open_findings = [finding for finding in exposed.findings if finding.name and finding.name not in loaded.reviewed]
+    settled = [
         finding.text + (f" (accepted: {loaded.reviewed[finding.name]})" if finding.name else "")
-        for finding in seen.findings
-        if finding not in asked
+        for finding in exposed.findings
+        if finding not in open_findings
     ]
     return CheckReport(
         loaded.name,
@@ -235,11 +235,11 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
         counted.left_out,
         counted.clamped,
         unreviewed,
-        (*_problems(loaded, counted, unreviewed), *wrong, *changed, *(_asking(finding) for finding in asked)),
-        (*told, *advice(loaded, counted), *due),
+        (*_problems(loaded, counted, unreviewed), *wrong, *changed, *(_asking(finding) for finding in open_findings)),
+        (*settled, *advice(loaded, counted), *due),
         counted.lines.unreadable,
-        tuple(finding.name for finding in asked),
-        dict(seen.lost),
+        tuple(finding.name for finding in open_findings),
+        dict(exposed.lost),
     )
 
 
@@ -250,7 +250,7 @@ def _asking(finding: SourceFinding) -> str:
 
 @contextmanager
 def _known_ledger(policy: Policy) -> Iterator[tuple[Ledger | None, tuple[str, ...]]]:
-    """Opens the ledger that is there, for reading; or says why no server can open it."""
+    """Opens an existing ledger for reading; or returns the reason why no server can open it."""
     try:
         ledger = guarding_ledger(policy, read_only=True)
     except NoLedger:
@@ -265,7 +265,7 @@ def _known_ledger(policy: Policy) -> Iterator[tuple[Ledger | None, tuple[str, ..
 def _logged(
     policy: Policy, ledger: Ledger, engine: ArrayEngine | SparkEngine
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Compares a policy and its rows with the log; returns what keeps it from opening, and what the opening changes."""
+    """Compares a policy and its rows with the log; returns faults, and the changes by the next opening."""
     changed, due = _version(policy, ledger, engine)
     wrong = [changed] if changed else []
     try:
@@ -278,13 +278,13 @@ def _logged(
 
 
 def _version(policy: Policy, ledger: Ledger, engine: ArrayEngine | SparkEngine) -> tuple[str, tuple[str, ...]]:
-    """Says that rows are not those of their declared version, or that the next opening begins a version."""
+    """Returns a fault if rows differ from their declared version, and a note if the next opening begins a version."""
     state = ledger.log.state
     before = state.rows.get(policy.table)
     try:
         rows = rows_of(policy, source_facts(policy)).after(before, state.last, engine.contents)
-        for _, cohort, own in cohorts_of(policy, engine):
-            cohort.after(state.rows.get(cohort.place), state.last, lambda own=own: own)  # type: ignore[misc]
+        for _, cohort, digest in cohorts_of(policy, engine):
+            cohort.after(state.rows.get(cohort.place), state.last, lambda digest=digest: digest)  # type: ignore[misc]
     except PolicyError as error:
         return str(error), ()
     if before is None or rows.number == before.number:
@@ -294,7 +294,7 @@ def _version(policy: Policy, ledger: Ledger, engine: ArrayEngine | SparkEngine) 
 
 
 def _problems(policy: Policy, counted: EncodingReport, unreviewed: tuple[str, ...]) -> Iterator[str]:
-    """Yields what must change before the policy opens."""
+    """Yields the faults that keep the policy from opening."""
     if unreviewed:
         values = f"{len(unreviewed):,} value{'' if len(unreviewed) == 1 else 's'}"
         yield f"{values} guessed or read off the data and not reviewed: {first_of(unreviewed, 8)}"
@@ -317,8 +317,8 @@ class Example:
     """A value of a row, and how the policy reads it.
 
     Attributes:
-        raw: As the source has it; empty where it holds none.
-        read: As queries see it: ``missing``, or ``left out`` where it is no declared value.
+        raw: The value in the source; empty for a missing one.
+        read: The value for queries; ``missing``, or ``left out`` if it is not declared.
     """
 
     raw: str
@@ -332,7 +332,7 @@ class RowsPerValue:
     Attributes:
         values: The number of values.
         largest: The number of rows with the commonest value.
-        sizes: Pairs of a number of rows and of how many values have so many, the largest first.
+        sizes: Pairs (number of rows, number of values with so many rows), the largest first.
     """
 
     values: int
@@ -342,13 +342,13 @@ class RowsPerValue:
 
 @dataclass(frozen=True)
 class Shape:
-    """The rows of a column by bar, exact: for a picture beside its declaration.
+    """The exact histogram of a column, for a picture beside its declaration.
 
     Attributes:
-        bars: The numbers of rows: of each value, or of equal parts from the lower bound to the upper one.
-        below, above: The rows beyond the bounds of a number, which count as the bound.
-        lost: The rows without a declared value.
-        width: The width of a part; 0 for values.
+        bars: The numbers of rows: of each value, or of equal intervals between the bounds.
+        below, above: The numbers of rows beyond a bound, which count as the bound.
+        lost: The number of rows without a declared value.
+        width: The width of an interval; 0 for values.
     """
 
     bars: tuple[int, ...]
@@ -369,18 +369,18 @@ def shapes(policy: str | os.PathLike[str] | Policy) -> dict[str, Shape]:
         _require(raw, declared_columns(loaded))
         encoder = Encoder(raw.connection, loaded, raw.types, b"")
         ((rows, *maps),) = raw.connection.execute(encoder.shapes(raw.name)).fetchall()
-    found: dict[str, Shape] = {}
+    histograms: dict[str, Shape] = {}
     for (name, column), counts in zip(loaded.schema_.columns.items(), maps, strict=True):
         counts = counts or {}
         bars, width = (column.cells, 0.0) if column.type == "categorical" else bars_of(column)
         inside = tuple(counts.get(bar, 0) for bar in range(bars))
         beyond = 0 if width == 0 else counts.get(bars, 0)
-        found[name] = Shape(inside, counts.get(-1, 0), beyond, rows - sum(counts.values()), width)
-    return found
+        histograms[name] = Shape(inside, counts.get(-1, 0), beyond, rows - sum(counts.values()), width)
+    return histograms
 
 
 def examples(policy: str | os.PathLike[str] | Policy, rows: int = 5) -> dict[str, list[Example]]:
-    """Reads some rows as a policy does: for each column, values and what becomes of them.
+    """Reads some rows: for each column, raw values and how the policy reads them.
 
     Raises:
         PolicyError: Wrong policy, or a source that cannot be read or lacks a declared column.
@@ -389,16 +389,16 @@ def examples(policy: str | os.PathLike[str] | Policy, rows: int = 5) -> dict[str
     with closing(read_columns(loaded, likely=False)) as raw:
         _require(raw, declared_columns(loaded))
         encoder = Encoder(raw.connection, loaded, raw.types, b"")
-        found = raw.connection.execute(encoder.compared(raw.name, rows)).fetchall()
-    listed: dict[str, list[Example]] = {}
+        lines = raw.connection.execute(encoder.compared(raw.name, rows)).fetchall()
+    by_column: dict[str, list[Example]] = {}
     for position, (name, column) in enumerate(loaded.columns.items()):
-        pairs = (row[2 * position : 2 * position + 2] for row in found)
-        listed[name] = [Example(value or "", _read(column, code)) for value, code in pairs]
-    return listed
+        pairs = (line[2 * position : 2 * position + 2] for line in lines)
+        by_column[name] = [Example(value or "", _read(column, code)) for value, code in pairs]
+    return by_column
 
 
 def groups(policy: str | os.PathLike[str] | Policy, column: str, limit: int = 6) -> RowsPerValue:
-    """Counts the rows of each value of a column of the source: is it a person's, and how many has one?
+    """Counts the rows of each value of a column, to show whether it names persons, and their rows.
 
     Raises:
         PolicyError: Wrong policy, or a source that cannot be read or has no such column.
@@ -410,7 +410,7 @@ def groups(policy: str | os.PathLike[str] | Policy, column: str, limit: int = 6)
 
 
 def raw_columns(policy: str | os.PathLike[str] | Policy) -> list[str]:
-    """Names the columns of the source, those too that the policy leaves out."""
+    """The names of all columns of the source, declared or not."""
     with closing(read_columns(load_policy(policy).at(), likely=False)) as raw:
         return list(raw.types)
 

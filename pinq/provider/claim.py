@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One table, one ledger: finds the ledger of a source, whatever name or policy leads to it.
+"""One table, one ledger: finds the ledger of a source, for any path or policy that names it.
 
-Each data file has a *claim* beside its real path, which names the ledger that guards it. Two
-policies over one file, two spellings of its path, symbolic links to it and patterns that match it
-meet in that ledger. A policy that names another ledger is refused, because that would give a new
-budget. The ledger itself lies beside the source unless the policy says otherwise.
+Each data file has a *claim* beside its real path, which names the ledger that guards it. So two
+policies over one file, two spellings of its path, symbolic links and patterns lead to the same
+ledger. A policy that names another ledger is refused, because that would give a new budget. The
+ledger lies beside the source unless the policy names another place.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False)
 
     Args:
         policy: The policy of the source.
-        create: Whether an unclaimed source is claimed for it. Without this, nothing is written for
-            an unclaimed source.
-        read_only: Whether nothing is written for a claimed source either.
+        create: Whether to claim an unclaimed source for the ledger.
+        read_only: Whether nothing is written, also for a claimed source.
 
     Raises:
-        PolicyError: Another ledger guards the source, or a file is reachable in a way that cannot
-            be followed (hard links).
+        PolicyError: Another ledger guards the source, or a file has hard links, which cannot be
+            followed.
     """
     path, groups = source_path(policy), _claims(policy)
-    # Every claim of every file, and a ledger that lies where one would be made: whatever differs
-    # from the policy's own guards the source already.
+    # All ledgers that claims name, and a ledger at the default place. Any that differs from the
+    # policy's ledger guards the source already.
     claimed = {_read(claim) for files in groups for claim in files if claim.exists()}
     if path is None:
         default = str(policy.folder / f"{policy.dataset}.ledger")
@@ -45,11 +44,11 @@ def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False)
         default = str(home / (f"{stem}.ledger" if home == path.parent else f"{_digest(str(path))}-{stem}.ledger"))
         claimed |= {default} if os.path.exists(default) else set()
     chosen = _named_ledger(policy) or next(iter(claimed), default)
-    for other in sorted(claimed - {masked(chosen)}):
+    for guard in sorted(claimed - {masked(chosen)}):
         raise PolicyError(
-            f"The source of {policy.dataset!r} is already guarded by the ledger {other}, and this policy "
+            f"The source of {policy.dataset!r} is already guarded by the ledger {guard}, and this policy "
             f"leads to {masked(chosen)}. A second ledger would be "
-            f"a second budget for the same people. Use `ledger: {other}`; to move a ledger, move its file "
+            f"a second budget for the same people. Use `ledger: {guard}`; to move a ledger, move its file "
             f"and its head, then delete the claims beside the data."
         )
     if (create or claimed) and not read_only:
@@ -64,7 +63,7 @@ def claims(policy: Policy) -> list[Path]:
 
 
 def require_one_person(policy: Policy) -> None:
-    """Raises ``PolicyError`` where tables of one policy read one file by different persons: a row is one person's."""
+    """Raises ``PolicyError`` if two tables read one file with different columns of persons: a row is one person's."""
     persons = dict[Path, str]()
     for table in policy.each:
         unit = "" if table.bounded_unit is None else table.bounded_unit.column
@@ -80,9 +79,9 @@ def _claims(policy: Policy) -> list[list[Path]]:
     """Lists the possible places of the claim of each file of a source.
 
     A table of Spark or of a database server has one claim, in the state folder, the same for all
-    policies of this user. Of rows that a caller passes nothing is known, so they have none.
+    policies of this user. Rows that a caller passes have no name, so they have no claim.
     """
-    if policy.joined is not None:  # the tables that it reads have claims of their own
+    if policy.joined is not None:  # the joined tables have their claims
         return []
     if policy.served_by is not None:
         return [[state_folder() / f"{_digest(policy.served_by)}.claim"]]
@@ -92,14 +91,14 @@ def _claims(policy: Policy) -> list[list[Path]]:
 def _claim(files: list[Path], claimed: str, policy: Policy) -> None:
     """Writes a claim if there is none, completely or not at all.
 
-    Then it checks the claims again, because another process may have been first.
+    Then checks the claims again, because another process may have been first.
     """
     if not any(file.exists() for file in files):
         claim = next((file for file in files if os.access(file.parent, os.W_OK)), files[-1])
-        for folder in reversed(claim.parents):  # a new one is its owner's alone
+        for folder in reversed(claim.parents):  # only its owner can read a new folder
             folder.mkdir(exist_ok=True, mode=0o700)
-        # Written whole under another name and then linked: of two processes one link succeeds, and
-        # nobody ever reads half a claim.
+        # The claim is written under another name and then linked. So only one process succeeds, and nobody
+        # reads half a claim.
         fresh = claim.with_name(f"{claim.name}.{os.getpid()}")
         with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             file.write(claimed + "\n")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts of the rows by which a policy shows more of persons than it says: for ``check``, and for the provider alone.
+"""Findings about rows by which a policy reveals more about persons than it promises: for the provider alone.
 
 Order: persons who have rows of several privacy units; declared values that few persons have, or that tell
-persons apart; rows that are lost by an undeclared value. A finding that breaks the promise is asked about: it
-keeps a policy from being ready until the provider has given a reason for it.
+persons apart; rows that are lost by an undeclared value. A finding that breaks the promise keeps a policy
+from being ready until the provider gives a reason for it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SourceFinding:
 
     Attributes:
         text: The fact and what to do.
-        name: The name under which its reason is kept; empty where none is asked for.
+        name: The key of its reason in ``reviewed``; empty if it needs no reason.
     """
 
     text: str
@@ -68,11 +68,11 @@ class Exposure:
 
 
 def exposure(policy: Policy, unread: Mapping[str, tuple[int, list[str]]]) -> Exposure:
-    """Compares a policy with all columns of its source, those too that it leaves out.
+    """Compares a policy with all columns of its source, declared or not.
 
     Args:
         policy: The policy; a table of Spark is not compared.
-        unread: Of each column, how many values are not declared, and the commonest.
+        unread: For each column, the number of undeclared values, and the commonest.
 
     Raises:
         PolicyError: The source cannot be read.
@@ -80,9 +80,9 @@ def exposure(policy: Policy, unread: Mapping[str, tuple[int, list[str]]]) -> Exp
     if policy.spark is not None:
         return Exposure()
     with closing(read_columns(policy, likely=False)) as raw:
-        seen = {name: _profiled(raw, name, kind) for name, kind in raw.types.items() if is_readable(kind)}
-        keys = [name for name, one in seen.items() if may_name_persons(name, one)]
-        units = rank_units(raw.connection, raw.name, keys, seen)
+        profiles = {name: _profiled(raw, name, kind) for name, kind in raw.types.items() if is_readable(kind)}
+        keys = [name for name, facts in profiles.items() if may_name_persons(name, facts)]
+        units = rank_units(raw.connection, raw.name, keys, profiles)
         declared = {
             next(iter(column.sources), name): (name, column)
             for name, column in policy.schema_.categorical_columns.items()
@@ -114,26 +114,26 @@ def _profiled(raw: RawTable, name: str, kind: str) -> ColumnProfile:
 
 
 def _forgotten(raw: RawTable, units: Sequence[Unit], policy: Policy) -> Iterator[SourceFinding]:
-    """Finds persons who have rows of several privacy units, so that one epsilon does not hide them."""
+    """Finds persons with rows of several privacy units, whom one epsilon does not hide."""
     unit = policy.bounded_unit
     first = standing_out(units)
-    sole = any(one.rank == PERSONS and one.largest == 1 for one in units)
-    for one in units:
-        likely = one == first or (one.rank > 1 and not sole)
-        if not likely or one.largest < 2 or (unit is not None and one.column == unit.column):
+    sole = any(candidate.rank == PERSONS and candidate.largest == 1 for candidate in units)
+    for candidate in units:
+        likely = candidate == first or (candidate.rank > 1 and not sole)
+        if not likely or candidate.largest < 2 or (unit is not None and candidate.column == unit.column):
             continue
-        persons, most = _spread(raw, one.column, None if unit is None else unit.column)
+        persons, most_units = _spread(raw, candidate.column, None if unit is None else unit.column)
         if not persons:
             continue
         kind, units_of = ("rows are", "rows") if unit is None else (f"{unit.column} is", f"values of {unit.column}")
-        key = json.dumps(one.column, ensure_ascii=False)
-        bound = plain_number(round_up(Decimal(one.largest)))
+        key = json.dumps(candidate.column, ensure_ascii=False)
+        bound = plain_number(round_up(Decimal(candidate.largest)))
         yield SourceFinding(
-            f"{kind} protected, persons are not: {one.column} names {one.values:,} in {one.rows:,} rows, and "
-            f"{persons:,} of them have several {units_of}, one as many as "
-            f"{most:,}; such a person loses up to {most:,} times epsilon. Declare "
+            f"{kind} protected, persons are not: {candidate.column} names {candidate.values:,} in "
+            f"{candidate.rows:,} rows, and {persons:,} of them have several {units_of}, one as many as "
+            f"{most_units:,}; such a person loses up to {most_units:,} times epsilon. Declare "
             f"privacy_unit: {{column: {key}, max_rows: {bound}}}",
-            f"{ACCEPTED}{one.column}" if one.rank == PERSONS or one == first else "",
+            f"{ACCEPTED}{candidate.column}" if candidate.rank == PERSONS or candidate == first else "",
         )
 
 
@@ -142,27 +142,27 @@ def _spread(raw: RawTable, person: str, unit: str | None) -> tuple[int, int]:
     each = "count(*)" if unit is None else f"count(DISTINCT {quoted(unit)})"
     name = quoted(person)
     grouped = f"SELECT {each} AS units FROM {raw.name} WHERE {name} IS NOT NULL GROUP BY {name} HAVING units > 1"
-    persons, most = raw.connection.execute(f"SELECT count(*), max(units) FROM ({grouped})").fetchall()[0]
-    return int(persons), int(most or 0)
+    persons, most_units = raw.connection.execute(f"SELECT count(*), max(units) FROM ({grouped})").fetchall()[0]
+    return int(persons), int(most_units or 0)
 
 
 def _of_few(
     raw: RawTable, source: str, name: str, column: Categorical, unit: str | None, policy: Policy
 ) -> Iterator[SourceFinding]:
-    """Finds declared values that few persons have; analysts read all declared values."""
+    """Finds declared values of few persons; analysts read all declared values."""
     if source not in raw.types or len(column.values) > MOST_VALUES:
         return
     texts = set(map(text_of, column.values))
     counts = persons_of_values(raw.connection, raw.name, source, unit, FEWEST)
-    held = [(text, persons) for text, persons in counts if text in texts]
-    rare = [text for text, persons in held if persons < FEWEST]
+    persons_of = [(text, persons) for text, persons in counts if text in texts]
+    rare = [text for text, persons in persons_of if persons < FEWEST]
     if not rare:
         return
     many = len(column.values) > FEW
     kind = telling_name(name) or telling_look(raw.connection, raw.name, source) if many else ""
-    apart = many and (bool(kind) or 2 * len(rare) > len(held))
-    given = {*policy.reviewed, *policy.unreviewed_fields()}  # a value that waits is looked at in any case
-    if not apart and not given.isdisjoint((f"columns.{name}", f"columns.{name}.values")):
+    apart = many and (bool(kind) or 2 * len(rare) > len(persons_of))
+    settled = {*policy.reviewed, *policy.unreviewed_fields()}  # reviewed, or to be reviewed anyway
+    if not apart and not settled.isdisjoint((f"columns.{name}", f"columns.{name}.values")):
         return
     looks = f", and look like {kind}" if kind else ""
     yield SourceFinding(
@@ -178,7 +178,7 @@ def _rows_of(raw: RawTable, source: str, texts: Sequence[str]) -> list[tuple[str
     if source not in raw.types:
         return []
     value = f"{quoted(source)}::VARCHAR"
-    found = (
+    query = (
         f"SELECT {value}, count(*) AS n FROM {raw.name} WHERE list_contains($1, {value}) GROUP BY ALL ORDER BY n DESC"
     )
-    return [(str(text), int(rows)) for text, rows in raw.connection.execute(found, [list(texts)]).fetchall()]
+    return [(str(text), int(rows)) for text, rows in raw.connection.execute(query, [list(texts)]).fetchall()]

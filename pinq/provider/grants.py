@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The acts of a data provider: grant a budget, extend, change and revoke it, show all of them.
 
-The ``pinq`` command and the workbench call these. Losses are exact, so what they return is for
-the provider's eyes only. Order: the arguments of an act (an expiry, the terms of a grant); the acts.
+The ``pinq`` command and the workbench call these functions. Losses are exact, so results are for the
+provider's eyes only. Order: the arguments of an act (an expiry, the terms of a grant); the acts.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ SHORT_VERBS = {"count": "noisy_count", "sum": "noisy_sum", "avg": "noisy_avg", "
 def parse_expiry(
     expires: str | date | None, *, parameter: str = "expires", of_day: time = time(23, 59, 59, 999_999)
 ) -> datetime | None:
-    """Reads the moment from which a grant no longer counts.
+    """Reads the moment at which a grant ends.
 
     Args:
-        expires: An ISO date, which means until the end of that day in UTC, or an ISO date and time,
-            in UTC unless it says otherwise; or a ``date`` or ``datetime``. None for never.
+        expires: An ISO date, which means the end of that day in UTC; an ISO date and time, in UTC
+            without a zone; or a ``date`` or ``datetime``. None for never.
         parameter: The name of the parameter in errors.
-        of_day: The moment of its day that a date means.
+        of_day: The time of day for a date without a time.
 
     Raises:
-        QueryError: Neither of these.
+        QueryError: Another text.
     """
     if expires is None:
         return None
@@ -88,30 +88,30 @@ def make_terms(
 
     Args:
         policy: The policy of the columns.
-        max_epsilon_per_query: The most that one request may ask.
+        max_epsilon_per_query: The largest epsilon of one request.
         columns: Columns that requests may name.
-        verbs: ``count``, ``sum``, ``avg``, ``choose``, or the verbs' own names.
-        queries_per_minute: Charges within any sixty seconds.
-        work_per_minute: Units of work, about a millisecond of one core each, within any sixty
-            seconds.
-        stored_bytes: The bytes that the ledger may keep of the analyst's requests in all.
-        tables: Tables of the policy that may be asked.
+        verbs: ``count``, ``sum``, ``avg``, ``choose``, or the verbs' full names.
+        queries_per_minute: The limit of charges within any sixty seconds.
+        work_per_minute: The limit of work within any sixty seconds, in units of about a millisecond
+            of one core.
+        stored_bytes: The limit of bytes in the ledger for all of the analyst's requests.
+        tables: Tables of the policy that may be queried.
 
     Raises:
         QueryError: A table, column or verb that does not exist, or a number out of range.
     """
     loaded = load_policy(policy)
-    known = dict.fromkeys(name for table in loaded.each for name in table.columns)
-    for name in [] if columns is None else [name for name in columns if name not in known]:
-        raise no_column(name, known)
+    columns_of_policy = dict.fromkeys(name for table in loaded.each for name in table.columns)
+    for name in [] if columns is None else [name for name in columns if name not in columns_of_policy]:
+        raise no_column(name, columns_of_policy)
     for name in tables or ():
         loaded.at(name)
     limit = max_epsilon_per_query
     allowed = None if verbs is None else tuple(dict.fromkeys(SHORT_VERBS.get(name, name) for name in verbs))
     for verb in allowed or ():
         if verb not in VERBS:
-            listed = f"{', '.join(SHORT_VERBS)}, or {', '.join(VERBS)}, which are the same"
-            raise QueryError(f"there is no verb {verb!r}; the verbs are {listed}.")
+            shown = f"{', '.join(SHORT_VERBS)}, or {', '.join(VERBS)}, which are the same"
+            raise QueryError(f"there is no verb {verb!r}; the verbs are {shown}.")
     return Terms(
         None if limit is None else Epsilon.exactly(limit, name="max_epsilon_per_query"),
         None if columns is None else tuple(dict.fromkeys(columns)),
@@ -126,7 +126,7 @@ def make_terms(
 
 
 def _whole_number(value: int | str | None, limit: int, *, parameter: str) -> int | None:
-    """Reads a whole number from 1 to ``limit``; None stays."""
+    """Reads a whole number from 1 to ``limit``; None stays None."""
     if value is None:
         return None
     text = str(value)
@@ -142,16 +142,16 @@ Where = str | os.PathLike[str] | Policy
 
 @dataclass(frozen=True)
 class GrantReport:
-    """One analyst's budget as the ledger had it at some moment.
+    """One analyst's budget in the ledger at some moment.
 
     Attributes:
-        limit, spent: The budget that was granted, and its spent part.
-        remaining: The epsilon that can still be spent: 0 once revoked or expired, never more than
-            the cap leaves.
+        limit, spent: The granted budget, and its spent part.
+        remaining: The epsilon that can still be spent: 0 once revoked or expired, at most the cap's
+            remaining part.
         state: ``active``, ``spent``, ``cap reached``, ``expired`` or ``revoked``.
         terms: The terms of the grant in addition to its budget.
-        warnings: Warnings for the provider about a change just made.
-        token: The bearer token that was issued just now; it is stored nowhere.
+        warnings: Warnings for the provider about the change.
+        token: The bearer token, if one was just issued; it is stored nowhere.
     """
 
     analyst: str
@@ -220,7 +220,7 @@ def grant(
 ) -> GrantReport:
     """Grants a new analyst a budget and issues a token.
 
-    If all grants together exceed the cap, it warns and does not refuse.
+    If all grants together exceed the cap, the report has a warning; the grant is not refused.
 
     Args:
         policy: A reviewed policy.
@@ -228,9 +228,9 @@ def grant(
         epsilon: The limit, in at most nine decimals: it is never rounded.
         expires: The end of the grant; see ``parse_expiry``.
         terms: The terms; see ``make_terms``.
-        sign_in: Whether the analyst is a person who signs in at the policy's identity provider under
-            this name; then no token is issued.
-        by: The signature for the log; by default this process's user. Likewise in the acts below.
+        sign_in: Whether the analyst signs in at the policy's identity provider under this name; then
+            no token is issued.
+        by: The signature for the log; by default this process's user, as in the acts below.
 
     Returns:
         The account with its token, which is never shown again.
@@ -243,9 +243,9 @@ def grant(
     """
     require_name(analyst)
     limit, until = Epsilon.exactly(epsilon), future(expires)
-    token, kept = _opener(policy, analyst, sign_in)
+    token, token_digest = _opener(policy, analyst, sign_in)
     with _ledger(policy, create=True, declared_by=by or here()) as ledger:
-        ledger.grant(analyst, limit, until, terms=terms, token=kept, by=by or here())
+        ledger.grant(analyst, limit, until, terms=terms, token=token_digest, by=by or here())
         return replace(_changed(ledger, analyst), token=token)
 
 
@@ -284,7 +284,7 @@ def extend(
 
 
 def reissue(policy: Where, analyst: str, *, sign_in: bool = False, by: Signature | None = None) -> GrantReport:
-    """Issues a new token for a grant, in the account; the old one ends at once.
+    """Issues a new token for a grant, returned in the report; the old one ends at once.
 
     With ``sign_in`` the analyst signs in from now on, as in ``grant``.
 
@@ -292,9 +292,9 @@ def reissue(policy: Where, analyst: str, *, sign_in: bool = False, by: Signature
         LedgerError: There is no such grant, or the ledger cannot be trusted.
         PolicyError: Wrong policy.
     """
-    token, kept = _opener(policy, analyst, sign_in)
+    token, token_digest = _opener(policy, analyst, sign_in)
     with _ledger(policy) as ledger:
-        ledger.set_token(analyst, kept, by=by or here())
+        ledger.set_token(analyst, token_digest, by=by or here())
         return replace(_changed(ledger, analyst), token=token)
 
 
@@ -317,21 +317,20 @@ def revoke(policy: Where, analyst: str, *, by: Signature | None = None) -> Grant
         LedgerError: There is no such grant, or the ledger cannot be trusted.
         PolicyError: Wrong policy.
     """
-    # A policy under revision must never stand in the way of taking a grant back, so nothing is
-    # declared here.
+    # An unreviewed policy must not prevent a revocation, so no policy is declared here.
     with _ledger(policy) as ledger:
         ledger.revoke(analyst, by=by or here())
         return _changed(ledger, analyst)
 
 
 def retire(policy: Where, *, by: Signature) -> Retired:
-    """Closes a ledger that was begun wrongly, for example for rows where persons have several.
+    """Closes a ledger that was begun wrongly, for example by rows although persons have several rows.
 
     Every grant ends. The log goes on: budgets count anew from the next ``grant``, under any privacy unit.
-    The persons in the table have lost what was spent before as well, which the log and each audit say.
+    Earlier losses of persons remain, and the log and each audit show them.
 
     Args:
-        policy: The policy whose ledger it is; reviewed or not.
+        policy: The policy of the ledger; reviewed or not.
         by: The signature for the log, with a reason.
 
     Returns:
@@ -350,11 +349,11 @@ def retire(policy: Where, *, by: Signature) -> Retired:
 def show(policy: Where | None = None, *, ledger: str | os.PathLike[str] | None = None) -> Status:
     """Shows the granted, spent and remaining budget of each analyst. Reads no rows, and writes nothing.
 
-    A cap that the policy lowered is shown at once, though it counts from the next opening of the
-    dataset on. A raised cap is not shown before that.
+    A lowered cap is shown at once, though it takes effect at the next opening of the dataset. A raised
+    cap is shown from then on.
 
     Args:
-        policy: The policy of the ledger; beside a ledger, only its cap is read.
+        policy: The policy of the ledger; with ``ledger``, only its cap is read.
         ledger: A ledger to read instead of the policy's: a copy, or a ledger without a policy.
 
     Raises:
@@ -377,12 +376,12 @@ def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = 
     Args:
         of: The policy of the ledger.
         create: Whether a missing ledger is made if the source exists.
-        declared_by: The author of the logged change, if a changed, reviewed policy is logged too.
+        declared_by: The author of the act; a changed, reviewed policy is then logged too.
     """
     policy = load_policy(of)
     if create:
-        policy.require_reviewed()  # before the source is looked at; an opening that declares asks for it too
-        # A misspelt source must not get a ledger: budgets would be kept beside nothing.
+        policy.require_reviewed()  # before the source is read; `open_ledger` requires it too
+        # A misspelt source must not get a ledger, which would guard nothing.
         for table in policy.each:
             if (path := missing_path(table)) is not None:
                 raise PolicyError(
@@ -418,7 +417,7 @@ def promised(ledger: Ledger, besides: str = "") -> Epsilon:
 
     The spending of an ended grant still counts against the cap.
     """
-    # Ana has 1, and bob was revoked after he had spent .3 of his 1: 1.3 are promised.
+    # Ana has 1, and bob was revoked after he had spent 0.3: 1.3 in all.
     others = [grant for grant in ledger.grants().values() if grant.analyst != besides]
     return sum((grant.limit if grant.valid else grant.spent for grant in others), ZERO)
 

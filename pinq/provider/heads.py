@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signed heads: small texts that name the last event of a log, signed with a key of the provider's.
+"""Signed heads: small texts with the last event of a log, signed with a key of the provider.
 
-Anybody who has the public key and one old head can tell whether a log still begins with the same
-events. Heads are checkpoints in the form of a signed note, so tools for transparency logs store
-them and compare signatures:
+The public key and one old head show whether a log still begins with the same events. Heads are
+checkpoints in the form of a signed note, so tools for transparency logs can store and verify them:
 
     hospital.example/adult
     53
@@ -12,8 +11,8 @@ them and compare signatures:
 
     — hospital.example Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=
 
-The third line is the hash of the last event, which is chained to all before it. It is no root of a
-Merkle tree, so proofs of consistency do not apply: the log itself is the proof.
+The third line is the hash of the last event, which is chained to all earlier events. It is not the
+root of a Merkle tree, so proofs of consistency do not apply: the log itself is the proof.
 
 References:
     C2SP, "Note" (c2sp.org/signed-note) and "Transparency Log Checkpoints" (c2sp.org/tlog-checkpoint).
@@ -48,7 +47,7 @@ class SignedHead(NamedTuple):
         origin: The name of the key, a slash, and the dataset.
         seq: The number of the event.
         hashed: The hash of the event, in hexadecimal.
-        at: The time of the signature, as the signer's clock told it.
+        at: The time of the signature by the signer's clock.
     """
 
     origin: str
@@ -61,7 +60,7 @@ class HeadKey:
     """An Ed25519 key of heads: a secret key, which signs, or a public key.
 
     Args:
-        name: Name of the key, as ``hospital.example``. It should be a name that is the provider's alone.
+        name: Name of the key, as ``hospital.example``. No other provider should use it.
         data: The 32 bytes of the key.
         secret: Whether it is the secret key.
     """
@@ -83,8 +82,8 @@ class HeadKey:
             raise QueryError(f"is {name[:140]!r}", parameter="name", allowed=allowed)
         data = os.urandom(32)
         key = cls(name, data, secret=True)
-        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as made:
-            made.write(f"{SECRET}{name}+{key._id.hex()}+{b64encode(ED25519 + data).decode()}\n")
+        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as stream:
+            stream.write(f"{SECRET}{name}+{key._id.hex()}+{b64encode(ED25519 + data).decode()}\n")
         return key
 
     @classmethod
@@ -96,17 +95,17 @@ class HeadKey:
             secret: Whether it must be a secret key.
 
         Raises:
-            QueryError: It is no such key, or a secret key that others may read.
+            QueryError: The file is not such a key, or is a secret key that others may read.
         """
         path = Path(file)
-        found = _KEY.fullmatch(path.read_bytes().decode(errors="replace"))
-        if found is not None:
-            data = b64decode(found[4])
-            key = cls(found[2], data[1:], secret=bool(found[1]))
-            if data[:1] == ED25519 and key._id.hex() == found[3]:
-                if found[1] and path.stat().st_mode & 0o077:
+        match = _KEY.fullmatch(path.read_bytes().decode(errors="replace"))
+        if match is not None:
+            data = b64decode(match[4])
+            key = cls(match[2], data[1:], secret=bool(match[1]))
+            if data[:1] == ED25519 and key._id.hex() == match[3]:
+                if match[1] and path.stat().st_mode & 0o077:
                     raise QueryError(f"others may read {path}, a secret key. Use `chmod 600 {path}`.")
-                if secret and not found[1]:
+                if secret and not match[1]:
                     raise QueryError(f"{path} is the public key; only the secret key signs.")
                 return key
         raise QueryError(f"{path} is no key of heads: it is cut, or another file. `pinq head-key` makes one.")
@@ -127,20 +126,20 @@ class HeadKey:
         """Reads a file with a signed head. Signatures by other keys are ignored.
 
         Raises:
-            QueryError: It is cut or no head, or this key did not sign it.
+            QueryError: The file is cut, is not a head, or is not signed by this key.
         """
         body, _, signatures = Path(file).read_bytes().decode(errors="replace").rpartition("\n\n")
         head, lines = _BODY.fullmatch(body), [_SIGNATURE.fullmatch(line) for line in signatures.split("\n")[:-1]]
         if head is None or not lines or not all(lines) or not signatures.endswith("\n"):
             raise QueryError(f"{file} is no signed head: it is cut, or another file.")
         signed = [b64decode(line[2] + "==") for line in lines if line and line[1] == self.name]
-        own = [signature[4:] for signature in signed if signature[:4] == self._id]
-        if not own:
+        matching = [signature[4:] for signature in signed if signature[:4] == self._id]
+        if not matching:
             raise QueryError(f"{file} is not signed by the key {self.name}+{self._id.hex()}, but by another one.")
         from cryptography.exceptions import InvalidSignature
 
         try:
-            for signature in own:
+            for signature in matching:
                 self._verifier.verify(signature, f"{body}\n".encode())
         except InvalidSignature:
             raise QueryError(f"{file} was changed after it was signed: its signature does not fit its text.") from None
@@ -148,7 +147,7 @@ class HeadKey:
 
 
 def write_head(folder: Path, key: HeadKey, dataset: str, seq: int, hashed: str) -> bool:
-    """Writes a signed head of a dataset into a folder, unless the one that is there names the same event.
+    """Writes a signed head of a dataset into a folder, unless the present head names the same event.
 
     Returns:
         Whether it was written.

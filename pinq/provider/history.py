@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An analyst's budget, and the analyst's history page by page, as the ledger has them.
+"""An analyst's budget, and the analyst's history page by page, from the ledger.
 
 The cursor of a page is the number of lines before it. The log only grows, so a line keeps its number
-for ever. Each page costs the same: no line before it is read or priced again.
+for ever. Earlier lines are not read again, so each page costs the same.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pinq.ledger.state import LedgerState
 from pinq.public.epsilon import ZERO
 
 PAGE_LINES, PAGE_CHARACTERS = 1_000, 500_000
-# Nanoseconds that a line counts as, a character of it in the log, and one of its answer. A line takes a third of it:
-# so a full page is a heavy request, and readers of whole histories wait for each other, not others for them.
+# The price, in nanoseconds, of a line, of its characters in the log, and of characters of its answer: three times the
+# measured time. So a full page is a heavy request, and readers of whole histories wait for each other only.
 LINE, LOGGED, CHARACTER = 150_000, 100, 40
 
 
@@ -30,9 +30,9 @@ def history(ledger: Ledger, analyst: str, start: int = 0, version: int = 1, buck
     """Yields an analyst's charges and refusals, oldest first; arguments as for ``page``."""
     more = True
     while more:
-        read = page(ledger, analyst, start, version, bucket=bucket)
-        yield from read.lines
-        start, more = start + len(read.lines), read.more
+        next_page = page(ledger, analyst, start, version, bucket=bucket)
+        yield from next_page.lines
+        start, more = start + len(next_page.lines), next_page.more
 
 
 def page(
@@ -52,12 +52,12 @@ def page(
     Args:
         ledger: The ledger to read.
         analyst: The analyst whose lines are read.
-        start: The number of lines to leave out.
-        version: The version of the rows that is asked now. A line about another one names its own.
-        bucket: Seconds of the padding. An answer shows only after the end of the time bucket in
-            which it was found: the time of its work depends on the rows.
-        admit: A function that gets units of work before each reading: of the lines, of their text
-            in the log, and of their answers.
+        start: The number of lines to skip.
+        version: The version of the rows that queries see now. A line about another version names it.
+        bucket: Seconds of the padding. An answer shows only after the end of its time bucket,
+            because the time of its work depends on the rows.
+        admit: A function that is called with units of work before the lines, their text in the log,
+            and their answers are read.
         limit: The largest number of lines.
         characters: The total length of answers after which no further line is taken.
         logged: The same for the text of the lines in the log: a query about 20,000 parts takes half
@@ -65,49 +65,48 @@ def page(
     """
     account = ledger.accounts().get(analyst)
     admit(units(LINE * min(limit, max(0, (0 if account is None else len(account.lines)) - start))))
-    # One line more than a page says whether another page follows.
-    known = ledger.log.lengths(analyst, start, limit + 1)
-    fitting = _fitting(known[:limit], logged)
+    # One line more than a page shows whether another page follows.
+    text_lengths = ledger.log.lengths(analyst, start, limit + 1)
+    fitting = _fitting(text_lengths[:limit], logged)
     admit(units(LOGGED * sum(fitting)))
     lines = [_shown(line, bucket) for line in ledger.log.lines(analyst, start, len(fitting))]
     lengths = _fitting((0 if line.answer is None else line.answer.length for line in lines), characters)
     admit(units(CHARACTER * sum(lengths)))
-    taken = lines[: len(lengths)]
-    answers = ledger.log.answers(analyst, [line.event.request for line in taken if line.answer is not None])
-    since, table, present = ledger.log.run(lambda log: _known(log.state, version))
-    given = (None if line.answer is None else answers[line.event.request] for line in taken)
-    listed = tuple(_asked(line, own, since, table, present) for line, own in zip(taken, given, strict=True))
-    return HistoryPage(lines=listed, more=len(taken) < len(known))
+    shown = lines[: len(lengths)]
+    answers = ledger.log.answers(analyst, [line.event.request for line in shown if line.answer is not None])
+    since, table, present = ledger.log.run(lambda log: _versions(log.state, version))
+    texts = (None if line.answer is None else answers[line.event.request] for line in shown)
+    page_lines = tuple(_asked(line, text, since, table, present) for line, text in zip(shown, texts, strict=True))
+    return HistoryPage(lines=page_lines, more=len(shown) < len(text_lengths))
 
 
 def _fitting(lengths: Iterable[int], room: int) -> list[int]:
     """The first of some lengths, until their sum fills the room."""
-    # Of 10, 900,000 and 50 and room for 500,000 two are taken, so one of any length still comes.
-    taken, length = list[int](), 0
-    for own in lengths:
-        if length >= room:
+    # Of 10, 900,000 and 50 with room for 500,000, two are taken. So a line of any length fits once.
+    fitting, total = list[int](), 0
+    for length in lengths:
+        if total >= room:
             break
-        taken.append(own)
-        length += own
-    return taken
+        fitting.append(length)
+        total += length
+    return fitting
 
 
 def _shown(line: LogLine, bucket: float) -> LogLine:
-    """Leaves out an answer whose time bucket is not over: its time may not show yet.
+    """Hides an answer until its time bucket is over.
 
-    Buckets are counted from the charge; every server reads the same moment in the log.
+    Buckets are counted from the charge, whose time every server reads in the log.
     """
     if line.answer is None or not bucket:
         return line
     begin, width = datetime.fromisoformat(line.event.at), timedelta(seconds=bucket)
-    # Charged at 10:00:00, answered at 10:00:03, buckets of 2 s: two of them, so it shows from
-    # 10:00:04 on.
+    # Charged at 10:00:00 and answered at 10:00:03 with buckets of 2 s: it shows from 10:00:04 on.
     buckets = max(1, -(-(datetime.fromisoformat(line.answer.at) - begin) // width))  # rounded up
     return line if now() >= begin + buckets * width else line._replace(answer=None)
 
 
-def _known(state: LedgerState, version: int) -> tuple[dict[str, int], Collection[int], Collection[int]]:
-    """When columns were declared as now, the versions of the table of a version, and the present ones of all tables."""
+def _versions(state: LedgerState, version: int) -> tuple[dict[str, int], Collection[int], Collection[int]]:
+    """The event of each column's present declaration, the versions of this table, and all present versions."""
     table = state.table_of(version)
     of_table = {number for number in (1, version, *state.begun) if state.table_of(number) == table}
     present = {rows.number for rows in state.rows.values() if rows.cohort or rows.table != table}
@@ -119,7 +118,7 @@ def _known(state: LedgerState, version: int) -> tuple[dict[str, int], Collection
 def _asked(
     line: LogLine, answer: str | None, since: Mapping[str, int], table: Collection[int], present: Collection[int]
 ) -> Asked:
-    """Makes a line of the history. Codes of another table, or of a column declared anew since, stay codes."""
+    """Makes a line of the history. Codes of another table, or of an earlier declaration, stay codes."""
     at, spent = line.event.at, str(line.spent)
     match line.event.record:
         case Charged() as charge:
@@ -155,17 +154,17 @@ def _outcome(charge: Charged, answer: str | None) -> str:
 
 
 def budget(ledger: Ledger, analyst: str, version: int = 1) -> Budget:
-    """Returns an analyst's budget. The rest of the cap over all analysts limits the remaining epsilon.
+    """Returns an analyst's budget. The remaining part of the cap limits the remaining epsilon.
 
     Args:
         ledger: The ledger of the dataset.
         analyst: The owner of the grant.
-        version: The version of the rows that is asked now: of a closed cohort, what its persons lose counts.
+        version: The version of the rows that queries see now; for a closed cohort, the loss of its persons counts.
     """
-    account, state = ledger.accounts()[analyst], ledger.log.state  # by the log as it was just read
-    said, spent, remaining = state.replaced(analyst, version).strip(), account.spent, account.remaining
+    account, state = ledger.accounts()[analyst], ledger.log.state  # of the log as just read
+    note, spent, remaining = state.replaced(analyst, version).strip(), account.spent, account.remaining
     if state.is_cohort(version):
         spent = account.costs.of_cohort(state.places[version], state.places)
         within = account.valid and account.spent <= account.limit and account.together.spent <= account.together.cap
         remaining = remaining + (account.spent - spent) if within else ZERO
-    return Budget(account.limit.exact, spent.exact, remaining.exact, said)
+    return Budget(account.limit.exact, spent.exact, remaining.exact, note)

@@ -32,8 +32,8 @@ from pinq.public.schema import Schema
 class LocalSession:
     """A curator in this process, for one analyst.
 
-    Schema and requests are passed as text, as between processes: the curator computes only with its
-    own plain values, not with the analyst's objects.
+    Schema and requests are passed as text, as between processes, so the curator never computes with
+    the analyst's objects.
     """
 
     def __init__(self, name: str, analyst: str, curator: Curator, policy: Policy | None = None) -> None:
@@ -43,7 +43,7 @@ class LocalSession:
         self._analyst = analyst
         self._curator: Curator | Any = curator
         ledger = curator.ledger
-        place = id(ledger) if ledger.url == "sqlite://" else ledger.url  # of those in memory each is another
+        place = id(ledger) if ledger.url == "sqlite://" else ledger.url  # each ledger in memory is another
         self.account = f"{place} {ledger.dataset if self.tables else name} {analyst}"
 
     def ask(self, request: Request) -> Answer:
@@ -62,15 +62,15 @@ class LocalSession:
         self._curator.attempt(self._analyst, Request.received(request.to_json()))
 
     def budget(self, part: str = "") -> Budget:
-        """The analyst's budget as the ledger has it now, for queries below a part of the whole table."""
+        """The analyst's present budget, for queries below a part of the whole table."""
         return budget(self._curator.ledger, self._analyst, self._curator.version_below(part))
 
     def history(self, start: int = 0) -> list[Asked]:
-        """The analyst's own lines of the log, with the answers, without the first ``start``."""
+        """The analyst's lines of the log, with the answers, after the first ``start``."""
         return list(history(self._curator.ledger, self._analyst, start, self._curator.version))
 
     def terms(self) -> str:
-        """The terms of the analyst's grant, as the ledger has them now."""
+        """The present terms of the analyst's grant."""
         return str(self._curator.ledger.grants()[self._analyst].terms)
 
     def close(self) -> None:
@@ -90,22 +90,22 @@ def open(
 ) -> PrivateQueryable:
     """Opens a dataset for an analyst, in this process.
 
-    In one process, code can reach everything. So this handle is for honest analysts: it protects
-    them from mistakes.
+    Code in the same process can reach everything. So this handle is for honest analysts: it protects
+    from mistakes.
 
     Args:
         policy: A policy file, or a loaded policy; reviewed.
         analyst: The analyst's name; needs a grant (``pinq grant``).
-        data: A table instead of the policy's source: of Arrow, pandas, polars or DuckDB, or another
+        data: A table instead of the policy's source: of Arrow, pandas, polars or DuckDB, or an object
             with ``__arrow_c_stream__``. Its rows are read once and not kept.
-        table: The table's name, where the policy has several.
+        table: The table's name, if the policy has several.
 
     Raises:
         PolicyError: Wrong or unreviewed policy, or a source that does not fit it.
         NotAuthorised: No valid grant.
         LedgerError: A ledger that cannot be trusted.
     """
-    import pandas  # noqa: F401 - before anything is asked, as in ``pinq.connect``
+    import pandas  # noqa: F401 - imported before the first query, as in ``pinq.connect``
 
     require_name(analyst)
     loaded = load_policy(policy).at(table)
@@ -151,11 +151,10 @@ def simulate(
     budget = Epsilon.of(epsilon)
     ledger = Ledger("sqlite://", "simulated")
     ledger.declare(schema.digest, budget, {})
-    ledger.grant("simulated", budget, terms=Terms(stored_bytes=UNLIMITED))  # it is gone with the handle
-    # Dummy rows have no persons; epsilon keeps its meaning, for neighbours stay as far apart as
-    # the schema says.
-    given = {name: column.as_given for name, column in schema.columns.items()}
-    policy = Policy(dataset="simulated", cap=Decimal(10**6), max_rows=schema.max_rows, columns=given, folder=Path())
+    ledger.grant("simulated", budget, terms=Terms(stored_bytes=UNLIMITED))  # the ledger ends with the handle
+    # Dummy rows have no persons. Epsilon keeps its meaning: the schema decides the distance of neighbours.
+    columns = {name: column.as_given for name, column in schema.columns.items()}
+    policy = Policy(dataset="simulated", cap=Decimal(10**6), max_rows=schema.max_rows, columns=columns, folder=Path())
     table = dummy_rows(schema, rows, seed) if data is None else data
     engine, _ = open_engine(policy, data=table, salt=ledger.salt)
     return PrivateQueryable(_Simulated("simulated", "simulated", Curator(schema, ledger, engine)))
@@ -163,20 +162,19 @@ def simulate(
 
 class _Simulated(LocalSession):
     def terms(self) -> str:
-        """No terms: the limit of stored bytes does not matter for a ledger that is gone soon."""
-        _ = self.budget()  # a closed one refuses
+        """No terms: the limit of stored bytes does not matter for a temporary ledger."""
+        _ = self.budget()  # raises if the session is closed
         return str(FREE)
 
 
 def dummy_rows(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
     """Makes random dummy rows.
 
-    Each column has its own skew and depends on one hidden number, so miners find a pattern in the
-    rows.
+    Each column has a random skew and depends on one hidden number, so miners find a pattern.
 
     Returns:
         An Arrow table of ``rows`` rows. With a privacy unit it has the unit's column too, and each
-        unit has the largest number of rows that it may have.
+        unit has ``max_rows`` rows.
     """
     random = np.random.default_rng(seed)
     hidden = random.random(rows)
@@ -186,7 +184,7 @@ def dummy_rows(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
         codes = (leaning ** random.uniform(0.7, 2.5) * column.cells).astype(np.int64)
         missing = random.random(rows) < 0.05 if column.nullable else np.zeros(rows, dtype=bool)
         if column.type != "categorical":
-            within = 0 if column.integer else random.random(rows)  # where in its cell a number lies
+            within = 0 if column.integer else random.random(rows)  # the place of a number in its cell
             lower, upper = float(column.lower), float(column.upper)
             values = np.clip(lower + (codes + within) * float(column.width), lower, upper)
             columns[name] = pa.array(column.shown(values), mask=missing)
@@ -194,6 +192,6 @@ def dummy_rows(schema: Schema, rows: int, seed: int = 0) -> pa.Table:
             texts = np.array(list(column.texts), dtype=object)
             columns[name] = pa.array(texts[codes], pa.string(), mask=missing)
     if schema.bounded_unit is not None:
-        # Of at most three rows each: rows 0 to 2 are unit 0, rows 3 to 5 unit 1.
+        # With at most three rows each, rows 0 to 2 are unit 0, and rows 3 to 5 unit 1.
         columns[schema.bounded_unit.column] = pa.array(np.arange(rows) // schema.bounded_unit.max_rows)
     return pa.table(columns)

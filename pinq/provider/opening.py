@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pinq.curator.monitor import Curator
     from pinq.engine import Engine
 
-LEDGER_RETRIES, RETRY_SECONDS = 10, 0.1  # for a ledger that another process is just making
+LEDGER_RETRIES, RETRY_SECONDS = 10, 0.1  # for a ledger that another process is making now
 MAX_NAME = 128  # characters of an analyst's name
 
 
@@ -85,7 +85,7 @@ def open_ledger(
     Args:
         policy: The policy of the ledger.
         create: Whether a missing ledger is made.
-        provider: Whether this is the provider's own act. An analyst's opening makes no ledger and
+        provider: Whether this is an act of the provider. An analyst's opening makes no ledger and
             never raises the cap.
         by: The author of the act; by default the user of this process.
         heads: A folder for another head of the ledger.
@@ -110,7 +110,7 @@ def read_ledger(policy: Policy | None, file: str | os.PathLike[str] | None = Non
     Raises:
         QueryError: Neither is given.
         PolicyError: The source is guarded by another ledger.
-        LedgerError: There is none, it is another dataset's, or it cannot be trusted.
+        LedgerError: The ledger does not exist, is another dataset's, or cannot be trusted.
     """
     if policy is None and file is None:
         raise QueryError("name a policy, or a ledger (--ledger FILE).")
@@ -124,23 +124,23 @@ def read_ledger(policy: Policy | None, file: str | os.PathLike[str] | None = Non
 def guarding_ledger(
     policy: Policy, *, create: bool = False, read_only: bool = False, heads: Path | None = None
 ) -> Ledger:
-    """Opens the ledger that guards a policy's source; logs nothing of the policy.
+    """Opens the ledger that guards a policy's source; does not log the policy.
 
     Args:
         policy: The policy of the ledger.
-        create: Whether a missing ledger is made, unless the source has a claim: then there was a
+        create: Whether a missing ledger is made. If the source has a claim, it is not: there was a
             ledger, and a new one would return the spent budget.
         read_only: Whether nothing is changed.
         heads: A folder for another head of the ledger.
 
     Raises:
-        PolicyError: The source is guarded by another ledger, or two tables name other persons of it.
-        LedgerError: It is not there, or cannot be trusted.
+        PolicyError: Another ledger guards the source, or two tables name different columns of persons.
+        LedgerError: The ledger does not exist, or cannot be trusted.
     """
     require_one_person(policy)
     before = [claim for table in policy.each for claim in claims(table)]
-    place = Path(ledger_url(policy, read_only=True))
-    gone = not place.exists() and place.with_name(f"{place.name}.head").exists()  # then not even a claim is written
+    path = Path(ledger_url(policy, read_only=True))
+    gone = not path.exists() and path.with_name(f"{path.name}.head").exists()  # then no claim is written either
     url, *_ = [ledger_url(table, create=create and not gone, read_only=read_only) for table in policy.each]
     fresh = create and not before
     for _ in range(LEDGER_RETRIES):

@@ -18,11 +18,11 @@ import duckdb
 from pinq.engine import ColumnProfile, group_sizes
 from pinq.engine.sources import quoted
 
-FEW = 20  # so many different values are categories, whatever the column is called
-FEWEST = 20  # a value of fewer persons than these is not proposed
-GLANCE = 200_000  # rows in which the columns are compared that may name persons
-PERSONS = 3  # the rank of a name that says that a column names persons
-SHARED = 2  # columns that stay the same for each of a column's values, from which on it may be persons
+FEW = 20  # the most different values that are categories under any name of the column
+FEWEST = 20  # the least number of persons for which a value is proposed
+GLANCE = 200_000  # rows in which columns that may name persons are compared
+PERSONS = 3  # the rank of a column whose name clearly means persons
+SHARED = 2  # the least number of other columns that are constant within each value of a column of persons
 
 _ID = (
     r"(ids?|nr|no|num|nbr|number|nummer|numero|n|kennung|kennz\w*|key|code|schluessel|identifier|identifiant|"
@@ -85,7 +85,7 @@ _LOOKS = {
 
 
 def plain(name: str) -> str:
-    """Returns a column's name as words without accents, in small letters: ``patient id`` of ``patientId``."""
+    """Returns a column's name as words in lower case without accents: ``patientId`` gives ``patient id``."""
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.replace("N°", "nr ").replace("nº", "nr "))
     umlauts = apart.casefold().replace("ä", "ae").replace("ö", "oe").replace("ü", "ue")
     bare = "".join(sign for sign in unicodedata.normalize("NFKD", umlauts) if not unicodedata.combining(sign))
@@ -93,7 +93,7 @@ def plain(name: str) -> str:
 
 
 def person_rank(name: str) -> int:
-    """Ranks how clearly a name says persons: 3 for persons, 2 for households, 1 for any key, 0 for none."""
+    """Ranks how clearly a column's name means persons: 3 for persons, 2 for households, 1 for any key, else 0."""
     words = plain(name)
     if re.search(r"^(n|nb|num|number|no|nombre|numero|anzahl) (of |de |d |der )*\w+s$", words):
         return 0  # numbers of persons
@@ -102,24 +102,24 @@ def person_rank(name: str) -> int:
 
 
 def is_quantity(name: str) -> bool:
-    """Whether a column's name says that it counts or measures."""
+    """Whether a column's name means a count or a measurement."""
     return person_rank(name) < 2 and re.search(_QUANTITY, plain(name)) is not None
 
 
 def telling_name(name: str) -> str:
-    """The kind of personal text that a column's name says; empty for none."""
+    """The kind of personal text that a column's name means; empty for none."""
     words = plain(name)
     return next((kind for kind, pattern in TELLING.items() if re.search(pattern, words)), "")
 
 
 def telling_look(connection: duckdb.DuckDBPyConnection, table: str, name: str) -> str:
-    """The kind of personal text that most of a column's different values look like; empty for none."""
+    """The kind of personal text that most distinct values of a column look like; empty for none."""
     texts = f"SELECT DISTINCT {quoted(name)}::VARCHAR AS t FROM {table} WHERE {quoted(name)} IS NOT NULL LIMIT 2000"
     for kind, pattern in _LOOKS.items():
-        found = connection.execute(
+        share = connection.execute(
             f"SELECT avg(regexp_full_match(trim(t), $1)::INT) FROM ({texts})", [pattern]
         ).fetchone()
-        if found is not None and (found[0] or 0) > 0.5:
+        if share is not None and (share[0] or 0) > 0.5:
             return kind
     return ""
 
@@ -131,9 +131,9 @@ class Unit:
     Exact numbers: for the provider's eyes only.
 
     Attributes:
-        largest: The number of rows of the value that has most.
-        rank: As ``person_rank``.
-        shared: The number of other columns that stay the same within each value.
+        largest: The number of rows of the commonest value.
+        rank: The result of ``person_rank``.
+        shared: The number of other columns that are constant within each value.
     """
 
     column: str
@@ -148,7 +148,7 @@ class Unit:
 
 
 def may_name_persons(name: str, profile: ColumnProfile) -> bool:
-    """Whether a column may name those who have rows: neither few values, nor measured, nor a code."""
+    """Whether a column may name persons: it has many values, and is neither measured nor a code."""
     measured = not profile.are_whole and profile.numbers > profile.filled / 2 and not profile.zero_led
     if profile.distinct <= FEW or measured:
         return False
@@ -160,61 +160,62 @@ def may_name_persons(name: str, profile: ColumnProfile) -> bool:
 def rank_units(
     connection: duckdb.DuckDBPyConnection, table: str, names: Sequence[str], profiles: Mapping[str, ColumnProfile]
 ) -> list[Unit]:
-    """Finds the columns that may name persons, the likeliest first; those too that never repeat."""
+    """Ranks the columns that may name persons, the likeliest first, also those without repeated values."""
     units = []
     for name in names:
         values, [(largest, _)] = group_sizes(connection, table, name)
-        others = [other for other in profiles if other != name and profiles[other].distinct > 1][:64]
+        others = [column for column in profiles if column != name and profiles[column].distinct > 1][:64]
         shared = _shared(connection, table, name, others) if largest > 1 and values > FEW else 0
         units.append(Unit(name, values, profiles[name].filled, largest, person_rank(name), shared))
     return sorted(units, key=lambda unit: (-unit.rank, -unit.shared, -unit.values))
 
 
 def _shared(connection: duckdb.DuckDBPyConnection, table: str, name: str, others: Sequence[str]) -> int:
-    """The number of other columns that are the same in all rows of a value, as far as a glance shows."""
+    """The number of other columns that are constant within each value, in the first ``GLANCE`` rows."""
     if not others:
         return 0
     same = ", ".join(
-        f"min({quoted(one)}) IS NOT DISTINCT FROM max({quoted(one)}) AS s{i}" for i, one in enumerate(others)
+        f"min({quoted(column)}) IS NOT DISTINCT FROM max({quoted(column)}) AS s{i}" for i, column in enumerate(others)
     )
     glance = f"(SELECT * FROM {table} WHERE {quoted(name)} IS NOT NULL LIMIT {GLANCE})"
     each = f"SELECT {same} FROM {glance} GROUP BY {quoted(name)} HAVING count(*) > 1"
     all_of = ", ".join(f"bool_and(s{i})" for i in range(len(others)))
-    return sum(bool(one) for one in connection.execute(f"SELECT {all_of} FROM ({each})").fetchall()[0])
+    return sum(bool(constant) for constant in connection.execute(f"SELECT {all_of} FROM ({each})").fetchall()[0])
 
 
 def standing_out(units: Sequence[Unit]) -> Unit | None:
-    """The one column that stands out as the one that names persons who have several rows; None where none does."""
+    """The column that clearly names persons with several rows; None if there is no such column."""
     repeating = [unit for unit in units if unit.largest > 1]
     if not repeating or any(unit.rank == PERSONS and unit.largest == 1 for unit in units):
-        return None  # or each row is another person's
-    first, *rest = repeating
+        return None  # in the second case each row is another person
+    first, *others = repeating
     if first.rank == PERSONS or (
-        first.rank and first.shared >= SHARED and all(one.shared < first.shared for one in rest)
+        first.rank and first.shared >= SHARED and all(unit.shared < first.shared for unit in others)
     ):
         return first
     return None
 
 
 def counted_over(units: Sequence[Unit]) -> str | None:
-    """The column over which persons are counted: the likeliest, though it need not stand out; None for rows."""
-    return next((one.column for one in units if one.largest > 1 and (one.rank > 1 or one.shared >= SHARED)), None)
+    """The likeliest column of persons, by which persons are counted; None to count rows."""
+    return next((unit.column for unit in units if unit.largest > 1 and (unit.rank > 1 or unit.shared >= SHARED)), None)
 
 
 def persons_of_values(
     connection: duckdb.DuckDBPyConnection, table: str, name: str, unit: str | None, fewest: int, different: int = -1
 ) -> list[tuple[str, int]]:
-    """Each text of a column, and the number of persons who have it; of rows without a column that names persons.
+    """The number of persons for each text of a column; the number of rows without a column of persons.
 
-    A value that has ``fewest`` of them at a glance is not counted further; so none is where all ``different`` ones do.
+    A value with ``fewest`` persons in the first ``GLANCE`` rows is not counted further. If that holds for all
+    ``different`` values, counting ends.
     """
     counted = "count(*)" if unit is None else f"count(DISTINCT {quoted(unit)})"
     value = f"{quoted(name)}::VARCHAR"
     glance = f"SELECT {value} AS v, {counted} AS c FROM (SELECT * FROM {table} LIMIT {GLANCE}) GROUP BY ALL"
-    known = connection.execute(f"SELECT v, c FROM ({glance}) WHERE v IS NOT NULL AND c >= {fewest}").fetchall()
-    if len(known) == different:
-        return [(str(text), int(persons)) for text, persons in known]
-    rest = f"{value} IS NOT NULL AND {value} NOT IN (SELECT unnest($1::VARCHAR[]))"
-    found = f"SELECT {value}, {counted} FROM {table} WHERE {rest} GROUP BY ALL"
-    known += connection.execute(found, [[text for text, _ in known]]).fetchall()
-    return [(str(text), int(persons)) for text, persons in known]
+    counts = connection.execute(f"SELECT v, c FROM ({glance}) WHERE v IS NOT NULL AND c >= {fewest}").fetchall()
+    if len(counts) == different:
+        return [(str(text), int(persons)) for text, persons in counts]
+    uncounted = f"{value} IS NOT NULL AND {value} NOT IN (SELECT unnest($1::VARCHAR[]))"
+    query = f"SELECT {value}, {counted} FROM {table} WHERE {uncounted} GROUP BY ALL"
+    counts += connection.execute(query, [[text for text, _ in counts]]).fetchall()
+    return [(str(text), int(persons)) for text, persons in counts]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``load_policy`` reads a policy file, and explains faults by the file's own words."""
+"""``load_policy`` reads a policy file, and explains faults in the words of the file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
     """
     policy = path if isinstance(path, Policy) else _read(path)
     if any(map(_needs_engine, policy.each)):
-        from pinq.engine.joins import completed  # most policies need no DuckDB to be read
+        from pinq.engine.joins import completed  # most policies are read without DuckDB
 
         policy = completed(policy)
     for table in policy.each:
@@ -45,16 +45,16 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
 
 
 def _needs_engine(table: Policy) -> bool:
-    """Whether a formula, a lookup table or a SELECT is to be read."""
+    """Whether a table has a formula, a lookup table or a SELECT."""
     computed = any(column.formula is not None or column.lookup is not None for column in table.columns.values())
     return computed or isinstance(table.source, SelectedRows)
 
 
 def _read(path: str | os.PathLike[str]) -> Policy:
     if not isinstance(path, (str, os.PathLike)) or "\n" in str(path):
-        given = "the text of one" if isinstance(path, str) else f"a {type(path).__name__}"
+        shown = "the text of one" if isinstance(path, str) else f"a {type(path).__name__}"
         raise PolicyError(
-            f"A policy is a file, or what pinq.load_policy gives, not {given}. For a table, write what "
+            f"A policy is a file, or what pinq.load_policy gives, not {shown}. For a table, write what "
             "pinq.propose(table) gives to a file, review it, and pass the table as `data`."
         )
     file = Path(path)
@@ -76,7 +76,7 @@ def read_policy_text(file: Path) -> str:
 
 
 def _absent(file: Path) -> str:
-    """Says that there is no such file, and what may be meant."""
+    """An error text for a missing file, with a likely correction."""
     whole, _, table = str(file).rpartition("#")
     if str(file).startswith(("https:/", "http:/")):
         return "A policy is a file on this machine; the address of a server is for pinq.connect and for questions."
@@ -92,13 +92,13 @@ def _if_table(file: Path) -> str:
 
 
 def _policies_in(folder: Path) -> str:
-    """Names the first policies of a folder, after a colon; nothing where there are none."""
+    """The first policies of a folder, after a colon; empty for none."""
     names = sorted(file.name for ending in ("yaml", "yml") for file in folder.glob(f"*.{ending}"))
     return f": {first_of(names, 5)}" if names else ""
 
 
 def parse_policy(text: str, file: Path) -> Policy:
-    """Reads the text of a policy file; neither formulas nor lookup tables are looked at.
+    """Reads the text of a policy file, without formulas and lookup tables.
 
     Raises:
         PolicyError: Not YAML, or no valid policy.
@@ -110,8 +110,8 @@ def parse_policy(text: str, file: Path) -> Policy:
     if not isinstance(content, dict):
         keys = "it must be a mapping with keys like `dataset`, `source`, `cap`, `columns`"
         raise PolicyError(f"The policy file {file} is none: {keys}. {_if_table(file)}")
-    if own := [key for key in ("folder", "joined", "lookups", "table", "unit") if key in content]:
-        raise PolicyError(f"The policy file {file} is not valid:\n  {own[0]}: unknown key")
+    if internal := [key for key in ("folder", "joined", "lookups", "table", "unit") if key in content]:
+        raise PolicyError(f"The policy file {file} is not valid:\n  {internal[0]}: unknown key")
     try:
         return Policy.model_validate(content | {"folder": Path(os.path.realpath(file)).parent})
     except ValidationError as error:
@@ -121,11 +121,11 @@ def parse_policy(text: str, file: Path) -> Policy:
 
 
 def _marked(error: yaml.YAMLError) -> str:
-    """Says what is no YAML, and in which line."""
+    """The fault of a text that is not YAML, and its line."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return str(error)
-    begun = f" ({error.context}, from line {error.context_mark.line + 1})" if error.context_mark else ""
-    return f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}{begun}"
+    context = f" ({error.context}, from line {error.context_mark.line + 1})" if error.context_mark else ""
+    return f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}{context}"
 
 
 def _problems(error: ValidationError) -> str:
@@ -146,7 +146,7 @@ def _problems(error: ValidationError) -> str:
     return "\n".join(f"  {first_of(alike, 3)}: {text}" for text, alike in fields.items())
 
 
-# How the model's own branches are called, which the file does not know.
+# Names of the model's branches in error locations; the file does not have them.
 _BRANCHES = (
     "categorical",
     "numeric",
@@ -161,7 +161,7 @@ _BRANCHES = (
     "str",
     "tuple[str, ...]",
 )
-# Each kind of source in a mapping has a key of its own; where that is missing, another kind is meant.
+# The required key of each kind of source in a mapping; without it, another kind is meant.
 _SOURCES = {"DatabaseTable": "database", "SparkTable": "spark", "AdbcTable": "adbc", "SelectedRows": "select"}
 _EITHER = {
     "privacy_unit": "write `row`, or {column: person_id, max_rows: 3}",
@@ -170,10 +170,7 @@ _EITHER = {
 
 
 def _describe(problem: ErrorDetails, field: str) -> str:
-    """Says what is wrong with a field, without the words of the model behind it.
-
-    It says nothing where another problem says it.
-    """
+    """The fault of a field, in the words of the file; empty if another problem describes it."""
     if field in _EITHER and (problem["loc"][-1] in _BRANCHES or problem["type"] == "model_type"):
         return "" if isinstance(problem["input"], dict) else _EITHER[field]
     return said_of(problem)

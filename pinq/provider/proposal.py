@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``pinq init`` proposes a policy for a table; values that come from the rows await review.
 
-Order: the proposal as YAML, with comments that say where each value is from; the guess itself. Persons come
-first (``persons.py``): values are counted over persons, and what tells persons apart is left out.
+Order: the proposal as YAML, with comments on the origin of each value; the guess itself. Columns of persons
+are found first (``persons.py``): values are counted over persons, and columns that tell persons apart are
+left out.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from pinq.public.columns import REAL_CELLS, problems, round_up
 from pinq.public.dates import DAY, write_moment
 from pinq.public.schema import Categorical, Column
 
-MOSTLY = 0.8  # so large a share of numbers or dates makes a column; other texts, such as "n/a", are missing values
+MOSTLY = 0.8  # the least share of numbers or dates in a column of them; other texts, such as "n/a", are missing values
 
 
 @dataclass
@@ -61,14 +62,14 @@ class Proposed:
 
     Attributes:
         lost_lines: Lines of a text file that cannot be read; not among the rows.
-        strays: The numbers of rows that are about nobody, by what they look like; not among the rows.
+        strays: The numbers of rows that describe no person, by kind; not among the rows.
         columns: Each column's declaration.
         notes: The basis of each guess, for a column's keys.
-        left_out: Columns without a declaration, and why.
+        left_out: Columns without a declaration, with the reasons.
         units: Columns that may name the privacy units, the likeliest first.
-        unit: The one of them that stands out.
-        fewest: The number of persons from which on a value is listed.
-        first: Of a text file, the first values of each declared column as they are read.
+        unit: The column of them that clearly names persons; None for none.
+        fewest: The least number of persons of a listed value.
+        first: The first values of each declared column of a text file, as read.
     """
 
     rows: int
@@ -112,7 +113,7 @@ def to_yaml(bare: Policy, proposed: Proposed, target: str | None) -> str:
 
     Args:
         bare: A policy that names dataset and source, and declares nothing.
-        proposed: The columns and what was seen of them.
+        proposed: The proposed columns.
         target: The column that models will predict.
     """
     rows = proposed.rows + sum(proposed.strays.values()) + proposed.lost_lines
@@ -136,7 +137,7 @@ def to_yaml(bare: Policy, proposed: Proposed, target: str | None) -> str:
         "",
         "columns:",
     ]
-    hints = dict(_HINTS)  # each is given once
+    hints = dict(_HINTS)  # each hint is written once
     for column, declared in proposed.columns.items():
         lines += ["  # the target"] if column == target else []
         for line in _dump({column: declared}, None):
@@ -153,29 +154,29 @@ def to_yaml(bare: Policy, proposed: Proposed, target: str | None) -> str:
 
 
 def _units(proposed: Proposed) -> list[str]:
-    """Writes whose presence is hidden: of the persons that stand out, or of rows; and what else may name persons."""
-    unit, repeating = proposed.unit, [one for one in proposed.units if one.largest > 1]
+    """Writes the privacy unit: a clear column of persons, or rows; and other columns that may name persons."""
+    unit, repeating = proposed.unit, [candidate for candidate in proposed.units if candidate.largest > 1]
     line = "privacy_unit: row  # whose presence is hidden: a row's, or where a person can have several rows, "
     lines = [f"{line}{{column: person_id, max_rows: 3}}"]
-    if sole := [one.column for one in proposed.units if one.rank == PERSONS and one.largest == 1]:
+    if sole := [each.column for each in proposed.units if each.rank == PERSONS and each.largest == 1]:
         lines = [printable(f"privacy_unit: row  # one row is one person: {sole[0]} is another one in each row")]
     if unit is not None:
-        most = plain_number(round_up(Decimal(unit.largest)))
+        bound = plain_number(round_up(Decimal(unit.largest)))
         shown = json.dumps(unit.column, ensure_ascii=False)
-        lines = [printable(f"privacy_unit: {{column: {shown}, max_rows: {most}}}  # {asked_about(unit)}")]
+        lines = [printable(f"privacy_unit: {{column: {shown}, max_rows: {bound}}}  # {asked_about(unit)}")]
     elif not repeating:
         return lines
-    others = [one for one in repeating if one != unit]
+    others = [candidate for candidate in repeating if candidate != unit]
     if others:
         lines += [
             f"# These columns {'too ' if unit else ''}look as if they name persons or the like, who have several "
             "rows. If one does, declare it, so that",
             "# all their rows are hidden:",
         ]
-    for one in others:
+    for candidate in others:
         lines += [
-            f"#   {unit_key(one.column)}",
-            f"#     {printable(str(one))} (read off the rows: for your review alone)",
+            f"#   {unit_key(candidate.column)}",
+            f"#     {printable(str(candidate))} (read off the rows: for your review alone)",
         ]
     return [
         *lines,
@@ -186,7 +187,7 @@ def _units(proposed: Proposed) -> list[str]:
 
 
 def asked_about(unit: Unit) -> str:
-    """Says in words whose presence must not show."""
+    """The question to the provider about a column of persons, in words."""
     return (
         f"whose presence must not show? {unit.column} names the person: {unit.values:,} persons, at most "
         f"{unit.largest:,} rows each (read off the rows: for your review alone)"
@@ -199,7 +200,7 @@ def unit_key(column: str) -> str:
 
 
 def _dump(content: Mapping[str, object], flow: bool | None) -> list[str]:
-    """Writes lines of YAML; with ``flow`` None, innermost lists stand in brackets."""
+    """Writes lines of YAML; with ``flow`` None, innermost lists are in brackets."""
     return write_yaml(content, flow).rstrip("\n").split("\n")
 
 
@@ -210,14 +211,14 @@ _DATED = r"(DATE|TIMESTAMP.*)"
 _TEXT = r"(VARCHAR|UUID|BOOLEAN|ENUM.*)"
 _CODE = r"\b(zip|zip ?code|post ?code|postal ?code|postal|plz|code|codes|phone|telephone|fax)\b"
 
-CLOCKS = ("", " %H:%M", " %H:%M:%S")  # what may stand behind a date
+CLOCKS = ("", " %H:%M", " %H:%M:%S")  # possible times behind a date
 
 _COLUMN: TypeAdapter[Column] = TypeAdapter(Column)
 MAX_CATEGORIES = 1000
 OTHER = "other"
-READ_ONLY = ("names of persons", "employers", "free text")  # texts: numbers under such a name are no such
+READ_ONLY = ("names of persons", "employers", "free text")  # always texts: a column of numbers has another meaning
 MAX_TEXT = 200
-FIRST = 10  # rows that are shown as they are read
+FIRST = 10  # rows whose values are shown as read
 
 
 def propose(
@@ -236,17 +237,17 @@ def propose(
 
     Args:
         data: A Parquet or CSV file or a workbook (or pattern), or ``file.duckdb::table``
-            (``file.duckdb::schema::table``). Or a table of pandas, polars, Arrow, DuckDB or another
-            that has ``__arrow_c_stream__``; then the policy names no source, and the table is passed
-            to ``pinq.open(..., data=...)``.
+            (``file.duckdb::schema::table``). Or a table of pandas, polars, Arrow, DuckDB or an object
+            with ``__arrow_c_stream__``; then the policy names no source, and the table is passed to
+            ``pinq.open(..., data=...)``.
         target: The column that models will predict; it must be suitable.
         dataset: The dataset's name for analysts. By default the name of the file or table, and
             ``table`` for a table that is passed.
-        folder: The folder of the policy; ``source`` is relative to it. By default it is absolute.
+        folder: The folder of the policy; ``source`` is relative to it. By default ``source`` is absolute.
         csv: The dialect of a text file or a sheet, if it is unusual; it becomes part of the policy.
-        uri_env: The environment variable that holds the URI of a database server; ``data`` is a table
-            there, as SQL names it. The driver is the one of the URI's scheme.
-        fewest: The number of persons from which on a value is listed. Those of fewer count as ``other``, and a
+        uri_env: The environment variable with the URI of a database server; ``data`` is the SQL name of
+            a table there. The URI's scheme decides the driver.
+        fewest: The least number of persons of a listed value. Rarer values count as ``other``, and a
             column that tells persons apart is left out.
 
     Raises:
@@ -268,7 +269,7 @@ class Look:
 
     Attributes:
         text: The proposed policy.
-        first: Of a text file, the first values of each declared column as they are read.
+        first: The first values of each declared column of a text file, as read.
     """
 
     text: str
@@ -276,10 +277,10 @@ class Look:
 
 
 class WholeDoubt(FormatDoubt):
-    """All that is to be stated of a text file so that it is read.
+    """All settings that a text file needs to be read.
 
     Attributes:
-        csv: The form with the first of the choices; None where it still cannot be read so.
+        csv: The form with the first of the choices; None if it does not read the file either.
         look: The look at the table in this form.
     """
 
@@ -288,7 +289,7 @@ class WholeDoubt(FormatDoubt):
 
 
 def look(data: object, *, csv: Dialect | None = None, **options: Any) -> Look:
-    """Proposes a policy as ``propose`` does, and shows what was read.
+    """Proposes a policy as ``propose`` does, and shows the first values.
 
     Raises:
         WholeDoubt: A text file seems to be written in another form.
@@ -297,22 +298,22 @@ def look(data: object, *, csv: Dialect | None = None, **options: Any) -> Look:
     try:
         return _look_at(data, csv=csv, **options)
     except FormatDoubt as doubt:
-        doubts, stated, seen = [doubt], csv or Dialect(), None
-    while seen is None and doubts[-1].choices and (change := doubts[-1].choices[0]).keys() - stated.model_fields_set:
-        if "sheet" in change and len(doubts[-1].choices) > 1:  # each sheet has a form of its own
+        doubts, stated, shown = [doubt], csv or Dialect(), None
+    while shown is None and doubts[-1].choices and (change := doubts[-1].choices[0]).keys() - stated.model_fields_set:
+        if "sheet" in change and len(doubts[-1].choices) > 1:  # each sheet has another form
             break
         try:
             stated = Dialect.model_validate(stated.model_dump(exclude_unset=True) | dict(change))
-            seen = _look_at(data, csv=stated, **options)
+            shown = _look_at(data, csv=stated, **options)
         except FormatDoubt as more:
             doubts.append(more)
-        except (PolicyError, ValidationError):  # which is said of this form, where somebody states it
+        except (PolicyError, ValidationError):  # the user sees this error after stating the form
             break
     joined = together(doubts)
     several = str(joined).count("try --") > 1
     at_once = f" All at once: {' or '.join(map(as_options, joined.choices))}." if several and joined.choices else ""
     whole = WholeDoubt(f"{joined}{at_once}", joined.choices)
-    whole.csv, whole.look = (stated, seen) if seen else (None, None)
+    whole.csv, whole.look = (stated, shown) if shown else (None, None)
     raise whole from None
 
 
@@ -326,7 +327,7 @@ def _look_at(
     uri_env: str | None = None,
     fewest: int = FEWEST,
 ) -> Look:
-    """Proposes a policy for a table in one form. Raises ``FormatDoubt`` where it seems to have another."""
+    """Proposes a policy for a table in one form. Raises ``FormatDoubt`` if it seems to have another form."""
     whole_number("fewest", fewest, 1, 10**9)
     path = data if isinstance(data, (str, os.PathLike)) else None
     bare = _bare(path, dataset, folder, csv, uri_env)
@@ -336,9 +337,9 @@ def _look_at(
     except HeaderFault as fault:
         if not (names := fault.with_index):
             raise
-        given = (bare.csv or Dialect()).model_dump(exclude_unset=True)
-        skip = given.get("skip", 0) + 1  # the line in whose place the names stand
-        bare = bare.model_copy(update={"csv": Dialect.model_validate(given | {"skip": skip, "header": names})})
+        stated = (bare.csv or Dialect()).model_dump(exclude_unset=True)
+        skip = stated.get("skip", 0) + 1  # the names replace the header line
+        bare = bare.model_copy(update={"csv": Dialect.model_validate(stated | {"skip": skip, "header": names})})
         proposed, lines = _read(bare, target, table, fewest)
     if target in proposed.left_out:
         raise PolicyError(f"The target {target!r} cannot be a column: {proposed.left_out[target]}.")
@@ -351,7 +352,7 @@ def _look_at(
             "listed: for a small table of nobody's, lower that with --fewest 1."
         )
     text = to_yaml(bare, proposed, target)
-    if lines.lost:  # their number stays out of a file that others may come to read
+    if lines.lost:  # without their number, because others may read the file
         reasons = "; ".join(
             f"lines {printable(reason)}, such as {printable(lines.examples[reason])}" for reason in lines.unreadable
         )
@@ -375,14 +376,14 @@ def propose_like(
 ) -> str:
     """Proposes another data owner's policy for a table, so that their schemas are equal.
 
-    Columns, bounds, adjacency and privacy unit are the same. Nothing is read off the rows of ``data``;
-    only the names of its columns are.
+    Columns, bounds, adjacency and privacy unit are the same. Only the names of columns are read from
+    ``data``, no values.
 
     Args:
-        data: As in ``propose``.
+        data: The source, as in ``propose``.
         like: The policy that the data owners share. Its unreviewed values are unreviewed here too.
-        dataset: As in ``propose``; by default the name there.
-        folder: As in ``propose``.
+        dataset: The dataset's name; by default the name in the shared policy.
+        folder: The folder of the policy, as in ``propose``.
         csv: The format of this owner's delimited text; by default the usual one.
 
     Raises:
@@ -399,8 +400,8 @@ def propose_like(
                 f"The source has no column {name!r}{closest(name, types)}, which the shared policy has; it "
                 f"has {', '.join(types)}."
             )
-    own = {"dataset": bare.dataset, "source": bare.source, "folder": bare.folder, "ledger": None, "csv": csv}
-    return HEAD_LIKE + shared.model_copy(update=own).to_yaml()
+    changes = {"dataset": bare.dataset, "source": bare.source, "folder": bare.folder, "ledger": None, "csv": csv}
+    return HEAD_LIKE + shared.model_copy(update=changes).to_yaml()
 
 
 def _bare(
@@ -410,16 +411,16 @@ def _bare(
     csv: Dialect | None,
     uri_env: str | None = None,
 ) -> Policy:
-    """A policy that names the source, if it has one, and declares nothing of it yet."""
-    named: tuple[object, str] = (None, "table")
+    """A policy that names the source, if there is one, and declares no column yet."""
+    source_and_stem: tuple[object, str] = (None, "table")
     if data is not None:
         path = os.fspath(data)
-        named = _source_of(path, folder, csv) if uri_env is None else _table_of(path, uri_env)
-    source, stem = named
+        source_and_stem = _source_of(path, folder, csv) if uri_env is None else _table_of(path, uri_env)
+    source, stem = source_and_stem
     name = dataset if dataset is not None else re.sub(r"[^A-Za-z0-9_.-]+", "_", stem).strip("_.-")[:64] or "dataset"
     try:
-        own = {"dataset": name, "source": source, "csv": csv, "cap": 1, "max_rows": 1, "folder": folder or "."}
-        bare = Policy.model_validate(own | {"columns": {"-": Categorical(values=("-",))}})
+        keys = {"dataset": name, "source": source, "csv": csv, "cap": 1, "max_rows": 1, "folder": folder or "."}
+        bare = Policy.model_validate(keys | {"columns": {"-": Categorical(values=("-",))}})
     except ValidationError as error:
         if "`csv`" in str(error):
             raise PolicyError(
@@ -437,7 +438,7 @@ def _bare(
 
 
 def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[Proposed, Lines]:
-    """Looks at every column of a source. Raises ``PolicyError`` if the target is none of them."""
+    """Looks at every column of a source. Raises ``PolicyError`` if the target is not among them."""
     with closing(read_columns(bare, data)) as raw:
         types = raw.types
         require_columns([] if target is None else [target], types)
@@ -452,19 +453,19 @@ def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[
         looked = dict[str, _Looked]()
         for name, kind in types.items():
             try:
-                one = _look(raw.connection, table, name, kind, proposed.rows, typed=typed, before=looked)
+                facts = _look(raw.connection, table, name, kind, proposed.rows, typed=typed, before=looked)
                 declared = raw.categories.get(name, [])
-                looked[name] = replace(one, declared=declared if len(declared) <= MAX_CATEGORIES else [])
+                looked[name] = replace(facts, declared=declared if len(declared) <= MAX_CATEGORIES else [])
             except _LeftOut as reason:
                 proposed.left_out[name] = str(reason)
-        seen = {name: one.profile for name, one in looked.items()}
-        keys = [name for name, one in looked.items() if one.dates is None and not one.moment]
-        keys = [name for name in keys if may_name_persons(name, seen[name])]
-        proposed.units = rank_units(raw.connection, table, keys, seen)
+        profiles = {name: facts.profile for name, facts in looked.items()}
+        keys = [name for name, facts in looked.items() if facts.dates is None and not facts.moment]
+        keys = [name for name in keys if may_name_persons(name, profiles[name])]
+        proposed.units = rank_units(raw.connection, table, keys, profiles)
         proposed.unit = standing_out(proposed.units)
-        for name, one in looked.items():
+        for name, facts in looked.items():
             try:
-                _declare(raw.connection, table, name, one, proposed, target=name == target)
+                _declare(raw.connection, table, name, facts, proposed, target=name == target)
             except _LeftOut as reason:
                 proposed.left_out[name] = str(reason)
         if dialect is not None:
@@ -475,7 +476,7 @@ def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[
 def _first(
     connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Mapping[str, object]]
 ) -> dict[str, list[str]]:
-    """The first values of columns of texts, as they are read."""
+    """The first values of columns of texts, as read."""
     kinds = {
         "numeric": "regexp_replace(number_of({0})::VARCHAR, '[.]0$', '')",
         "date": "moment_of({0})::DATE",
@@ -486,23 +487,23 @@ def _first(
         return {}
     texts = ", ".join(f"({value})::VARCHAR" for value in values)
     rows = connection.execute(f"SELECT {texts} FROM {table} LIMIT {FIRST}").fetchall()
-    listed = ([text_of("missing" if value is None else value) for value in own] for own in zip(*rows, strict=True))
-    return dict(zip(columns, listed, strict=False))
+    lists = ([text_of("missing" if value is None else value) for value in column] for column in zip(*rows, strict=True))
+    return dict(zip(columns, lists, strict=False))
 
 
 class _LeftOut(Exception):
-    """A column cannot be declared; the text says why."""
+    """A column cannot be declared; the text is the reason."""
 
 
 @dataclass(frozen=True)
 class _Looked:
-    """A column, looked at.
+    """The facts about a column.
 
     Attributes:
-        kind: Its type.
-        profile: The facts about it.
-        dates: Its declaration where it holds dates, and what that was guessed from.
-        says_text: Whether the source can tell its texts from numbers.
+        kind: The SQL type.
+        profile: The profile of its values.
+        dates: The declaration of a column of dates, and notes; None for another column.
+        says_text: Whether the source distinguishes its texts from numbers.
         declared: The categories that its type declares.
     """
 
@@ -529,57 +530,56 @@ def _look(
     before: Mapping[str, object],
 ) -> _Looked:
     """Reads the facts about a column. Raises ``_LeftOut``."""
-    if not name or "\x00" in name or any(name.casefold() == other.casefold() for other in before):
+    if not name or "\x00" in name or any(name.casefold() == earlier.casefold() for earlier in before):
         raise _LeftOut("its name is empty, contains a NUL character, or differs from another only in case")
     if not re.fullmatch(f"{_WHOLE}|{_REAL}|{_MOMENT}|{_TEXT}", kind):
         raise _LeftOut(f"values of type {kind[:40]} are neither categories nor numbers")
-    seen = profile(connection, table, name, kind, limit=MAX_CATEGORIES)
-    # '007' of a Parquet column of texts is a text; in a CSV file everything is text, and 7 a
-    # number.
+    facts = profile(connection, table, name, kind, limit=MAX_CATEGORIES)
+    # '7' in a Parquet column of texts is a text. In a CSV file all values are texts, and 7 is a number.
     says_text = typed and bool(re.fullmatch(_TEXT, kind))
-    return _Looked(kind, seen, _propose_dates(connection, table, name, kind, seen, rows, typed=typed), says_text)
+    return _Looked(kind, facts, _propose_dates(connection, table, name, kind, facts, rows, typed=typed), says_text)
 
 
 def _declare(
     connection: duckdb.DuckDBPyConnection, table: str, name: str, looked: _Looked, proposed: Proposed, *, target: bool
 ) -> None:
     """Proposes a column. Raises ``_LeftOut``."""
-    seen = looked.profile
+    facts = looked.profile
     if looked.dates is None:
         _require_no_person(name, looked, proposed)
     if (
         looked.dates is None
         and looked.kind == "VARCHAR"
-        and seen.distinct > FEW
-        and (seen.numbers < MOSTLY * seen.filled or seen.zero_led)
+        and facts.distinct > FEW
+        and (facts.numbers < MOSTLY * facts.filled or facts.zero_led)
     ):
-        texts = seen.texts[:SHOWN] if seen.texts else some_texts(connection, table, quoted(name))
-        if said := looks_like(texts):
-            raise _LeftOut(f"its values are {said}")
+        texts = facts.texts[:SHOWN] if facts.texts else some_texts(connection, table, quoted(name))
+        if form := looks_like(texts):
+            raise _LeftOut(f"its values are {form}")
     column, notes = looked.dates or _propose_column(connection, table, name, looked, proposed, target=target)
     try:
         _COLUMN.validate_python(column)
     except ValidationError as error:
         raise _LeftOut(f"as a number it cannot be declared: {problems(error)}") from None
-    notes.setdefault("nullable", _lack(proposed.rows - seen.filled, proposed.rows, "value"))
+    notes.setdefault("nullable", _lack(proposed.rows - facts.filled, proposed.rows, "value"))
     proposed.columns[name], proposed.notes[name] = column, notes
 
 
 def _require_no_person(name: str, looked: _Looked, proposed: Proposed) -> None:
     """Raises ``_LeftOut`` for a column that names rows or persons, by its name or as the privacy unit."""
-    seen, rank = looked.profile, person_rank(name)
-    named = rank and seen.distinct > FEW and (seen.are_whole or seen.numbers < seen.filled)
+    facts, rank = looked.profile, person_rank(name)
+    is_key = rank and facts.distinct > FEW and (facts.are_whole or facts.numbers < facts.filled)
     if proposed.unit is not None and proposed.unit.column == name:
         raise _LeftOut("it names the persons, whose presence must not show")
-    if named and (rank > 1 or seen.distinct >= seen.filled / 100):
+    if is_key and (rank > 1 or facts.distinct >= facts.filled / 100):
         raise _LeftOut(
             f"it seems to name rows or persons; where a person can have several rows, declare {unit_key(name)}"
         )
-    kind, numbers = telling_name(name), seen.numbers > seen.filled / 2 and not seen.zero_led
-    if kind and seen.distinct > FEW and not is_quantity(name) and not (numbers and kind in READ_ONLY):
+    kind, numbers = telling_name(name), facts.numbers > facts.filled / 2 and not facts.zero_led
+    if kind and facts.distinct > FEW and not is_quantity(name) and not (numbers and kind in READ_ONLY):
         raise _LeftOut(f"it seems to hold {kind}, which tell persons apart")
-    cells = seen.high - seen.low + 1 if seen.are_whole and seen.low is not None and seen.high is not None else 0
-    numbering = FEW < cells == seen.numbers == proposed.rows and seen.distinct > proposed.rows * 0.9
+    cells = facts.high - facts.low + 1 if facts.are_whole and facts.low is not None and facts.high is not None else 0
+    numbering = FEW < cells == facts.numbers == proposed.rows and facts.distinct > proposed.rows * 0.9
     if numbering and not is_quantity(name):
         raise _LeftOut("it numbers the rows")
 
@@ -589,11 +589,11 @@ def _lack(missing: int, rows: int, noun: str) -> str:
 
 
 def _unread(connection: duckdb.DuckDBPyConnection, table: str, reading: str, name: str) -> str:
-    """Shows the commonest texts of a column that are not read as its type; empty for none."""
+    """The commonest texts of a column that are not read as its type, in words; empty for none."""
     text = f"{quoted(name)}::VARCHAR"
     query = f"SELECT {text}, count(*) FROM {table} WHERE {reading} IS NULL AND {text} IS NOT NULL GROUP BY 1"
-    found = connection.execute(f"{query} ORDER BY 2 DESC, 1 LIMIT 3").fetchall()
-    return printable(f", but texts such as {', '.join(repr(own[:40]) for own, _ in found)}") if found else ""
+    rows = connection.execute(f"{query} ORDER BY 2 DESC, 1 LIMIT 3").fetchall()
+    return printable(f", but texts such as {', '.join(repr(value[:40]) for value, _ in rows)}") if rows else ""
 
 
 def _propose_dates(
@@ -606,16 +606,16 @@ def _propose_dates(
     *,
     typed: bool,
 ) -> tuple[dict[str, object], dict[str, str]] | None:
-    """Returns the declaration of a column of dates, in whole years; None where it holds others.
+    """Returns the declaration of a column of dates, in whole years, and notes; None for another column.
 
-    Of a typed source, texts in another form are read by a formula. Raises ``_LeftOut`` where their
-    day and month may be either.
+    Texts of a typed source in another form are read by a formula. Raises ``_LeftOut`` if the order of
+    day and month is not clear.
     """
     says_date = bool(re.fullmatch(_DATED, kind))
     # No date has fewer than four characters.
     if not profile.filled or not (says_date or (kind == "VARCHAR" and profile.longest >= 4)):
         return None
-    value, made = quoted(name), dict[str, object]()
+    value, formula = quoted(name), dict[str, object]()
     count, first, last, timed = date_range(connection, table, value, kind)
     if count < profile.filled and typed and kind == "VARCHAR":
         forms, example = date_forms(connection, table, value)
@@ -625,24 +625,26 @@ def _propose_dates(
                 f"such as strptime({value}, '{forms[0]}')"
             )
         for form in (forms[0] + clock for clock in CLOCKS) if forms else ():
-            made = {"from": name, "formula": f"strptime({value}, '{form}')"}
-            count, first, last, timed = date_range(connection, table, f"try_{made['formula']}", "TIMESTAMP")
+            formula = {"from": name, "formula": f"strptime({value}, '{form}')"}
+            count, first, last, timed = date_range(connection, table, f"try_{formula['formula']}", "TIMESTAMP")
             if count == profile.filled:
                 break
     if count < MOSTLY * profile.filled or first is None or last is None:
         return None
-    # In whole years the range then still has a grid of minutes.
+    # The range in whole years must have a grid of minutes.
     timed = timed and (last - first) <= (2**24 - 2 * 366 * 1440) / 1440
     years = [write_moment(day * DAY)[:4] for day in (first, last)]
-    # Dates from 2019-03-05 to 2021-11-30: declared from 2019-01-01 to 2021-12-31.
+    # Dates from 2019-03-05 to 2021-11-30 give the bounds 2019-01-01 and 2021-12-31.
     bounds = {"lower": f"{years[0]}-01-01", "upper": f"{years[1]}-12-31" + (" 23:59" if timed else "")}
-    waiting = ["lower", "upper", "nullable"] if says_date else ["type", *list(made)[1:], "lower", "upper", "nullable"]
-    declared = {"type": "datetime" if timed else "date", **made, **bounds, "nullable": count < rows}
+    waiting = (
+        ["lower", "upper", "nullable"] if says_date else ["type", *list(formula)[1:], "lower", "upper", "nullable"]
+    )
+    declared = {"type": "datetime" if timed else "date", **formula, **bounds, "nullable": count < rows}
     guess = f"the source says {kind}" if says_date else f"guessed from about {profile.distinct:,} different dates"
-    clocks = times_of_day(connection, table, value, kind) if timed and not made else []
+    clocks = times_of_day(connection, table, value, kind) if timed and not formula else []
     if clocks and "00:00" not in clocks:
         guess += f"; all its times are {' or '.join(clocks)} in UTC: where they are midnights of a zone, save dates"
-    texts = kind == "VARCHAR" and not made
+    texts = kind == "VARCHAR" and not formula
     unread = texts and count < profile.filled
     lack = _lack(rows - count, rows, "date") + (
         _unread(connection, table, f"moment_of({value})", name) if unread else ""
@@ -653,17 +655,16 @@ def _propose_dates(
 def _propose_column(
     connection: duckdb.DuckDBPyConnection, table: str, name: str, looked: _Looked, proposed: Proposed, *, target: bool
 ) -> tuple[dict[str, object], dict[str, str]]:
-    """Returns a column's declaration and what it was guessed from. Raises ``_LeftOut``."""
-    kind, seen, rows = looked.kind, looked.profile, proposed.rows
-    low, high, whole, texts = seen.low, seen.high, seen.are_whole, seen.texts
-    if not seen.filled:
+    """Returns a column's declaration, and notes on the guess. Raises ``_LeftOut``."""
+    kind, facts, rows = looked.kind, looked.profile, proposed.rows
+    low, high, whole, texts = facts.low, facts.high, facts.are_whole, facts.texts
+    if not facts.filled:
         raise _LeftOut("it holds no values")
     few = texts is not None and len(texts) <= FEW
-    among = seen.distinct > FEW and among_words(connection, table, name, seen)
-    enough = among or seen.numbers >= (1 if few else MOSTLY) * seen.filled
-    numbers = enough and not seen.zero_led and low is not None and not looked.moment
-    # A text stays a text where the source can tell it from a number, and so does a code that its
-    # name gives away.
+    among = facts.distinct > FEW and among_words(connection, table, name, facts)
+    enough = among or facts.numbers >= (1 if few else MOSTLY) * facts.filled
+    numbers = enough and not facts.zero_led and low is not None and not looked.moment
+    # A text of a typed source stays a text, and so do numbers in a column whose name means codes.
     numeric = numbers and not looked.says_text and not looked.declared and not (whole and re.search(_CODE, plain(name)))
     if looked.moment and not few:
         advice = "derive a number or a date by a formula"
@@ -674,22 +675,22 @@ def _propose_column(
         else persons_of_values(connection, table, name, counted_over(proposed.units), proposed.fewest, len(texts))
     )
     if numeric and low is not None and high is not None:
-        # A few whole numbers are categories where there are two of them, or dense ones of no quantity, each of many.
+        # A few common whole numbers are categories if there are two, or if they are dense and no quantity.
         dense = high - low + 1 <= 2 * len(texts or ()) and not is_quantity(name)
         common = all(persons >= proposed.fewest for _, persons in counts)
         coded = few and whole and (target or (common and (dense or len(texts or ()) <= 2)))
         if not coded:
-            guess = f"guessed from about {seen.distinct:,} different {'whole ' if whole else ''}numbers"
-            lack = _lack(rows - seen.numbers, rows, "number")
-            if seen.numbers < seen.filled:
+            guess = f"guessed from about {facts.distinct:,} different {'whole ' if whole else ''}numbers"
+            lack = _lack(rows - facts.numbers, rows, "number")
+            if facts.numbers < facts.filled:
                 lack += _unread(connection, table, f"number_of({quoted(name)})", name)
             notes = {"type": guess, "nullable": lack}
-            nullable = seen.numbers < rows
+            nullable = facts.numbers < rows
             bounds, lone = _without_lone(connection, table, name, low, high)
             return _propose_numeric(*bounds, whole, kind, nullable), {"upper": codes_note(texts)} | notes | lone
-    listed = _of_many(connection, table, name, counts, proposed.fewest, numbers=numbers)
+    common_texts = _of_many(connection, table, name, counts, proposed.fewest, numbers=numbers)
     nouns = "whole numbers" if numbers and whole else "values"
-    return _propose_values(looked, counts, listed, f"{len(counts):,} different {nouns}", proposed)
+    return _propose_values(looked, counts, common_texts, f"{len(counts):,} different {nouns}", proposed)
 
 
 def _propose_values(
@@ -699,17 +700,17 @@ def _propose_values(
     seen_as: str,
     proposed: Proposed,
 ) -> tuple[dict[str, object], dict[str, str]]:
-    """Returns the declaration of categories and what it was guessed from. Raises ``_LeftOut``.
+    """Returns the declaration of categories, and notes on the guess. Raises ``_LeftOut``.
 
     Args:
-        looked: The facts of the column.
+        looked: The facts about the column.
         counts: Its values, each with the number of its persons.
-        texts_and_rare: The values that are listed, and the number of rare ones.
+        texts_and_rare: The listed values, and the number of rare values.
         seen_as: The number of values, with a noun.
         proposed: The facts about the table.
     """
-    kind, seen, (texts, rare) = looked.kind, looked.profile, texts_and_rare
-    if seen.longest > MAX_TEXT or any("\x00" in text for text, _ in counts):
+    kind, facts, (texts, rare) = looked.kind, looked.profile, texts_and_rare
+    if facts.longest > MAX_TEXT or any("\x00" in text for text, _ in counts):
         raise _LeftOut(
             f"it holds texts of more than {MAX_TEXT} characters, or with NUL characters, which are no categories"
         )
@@ -717,20 +718,20 @@ def _propose_values(
         texts, rare = [text for text, _ in counts], 0  # the two truth values, known from the type
     elif kind.startswith("ENUM"):
         texts, rare = list(looked.declared), 0
-    else:  # what a type declares beside them, without a row
+    else:  # also values that the type declares and no row has
         texts = [*texts, *(text for text in looked.declared if text not in dict(counts))]
     values = _categories(texts, kind, looked.says_text or rare > 0)
     guess = f"the source says {kind}" if looked.says_text else f"guessed from {seen_as}"
     waiting = ["values", "nullable"] if looked.says_text else ["type", "values", "nullable"]
-    column: dict[str, object] = {"type": "categorical", "values": values, "nullable": seen.filled < proposed.rows}
+    column: dict[str, object] = {"type": "categorical", "values": values, "nullable": facts.filled < proposed.rows}
     words = ", ".join(missing_words(values))
     notes = {"type": guess}
     if words:
         notes["values"] = printable(f"values that look missing: where they are, write `missing: [{words}]`")
     if rare:
         column |= {"values": list(dict.fromkeys([*values, OTHER])), "other": OTHER}
-        said = f"values of fewer than {proposed.fewest:,} persons are not listed and count as this one"
-        return column | {"unreviewed": waiting}, notes | {"other": said}
+        note = f"values of fewer than {proposed.fewest:,} persons are not listed and count as this one"
+        return column | {"unreviewed": waiting}, notes | {"other": note}
     return column | {"unreviewed": waiting}, notes
 
 
@@ -743,51 +744,48 @@ def _of_many(
     *,
     numbers: bool,
 ) -> tuple[list[str], int]:
-    """Returns the texts of many persons, and the number of others. ``_LeftOut`` where they tell persons apart."""
+    """Returns the texts of many persons, and the number of others. Raises ``_LeftOut`` if they tell persons apart."""
     if not counts or len(counts) > MAX_CATEGORIES:
         amounts = "; where they are amounts and not codes, make them numbers in the source" if numbers else ""
         advice = "group them in the source, or declare those that are publicly known"
         raise _LeftOut(f"it has more than {MAX_CATEGORIES:,} different values{amounts}; {advice}")
-    listed = [text for text, persons in counts if persons >= fewest]
-    rare = len(counts) - len(listed)
+    common = [text for text, persons in counts if persons >= fewest]
+    rare = len(counts) - len(common)
     look = telling_look(connection, table, name) if rare * 4 >= len(counts) or len(counts) > FEW else ""
     if rare and telling_name(name):
         raise _LeftOut(f"it seems to hold {telling_name(name)}, which tell persons apart")
     if look and (rare or "mail" in look):
         raise _LeftOut(f"its values look like {look}, which tell persons apart")
     covered = sum(persons for _, persons in counts if persons >= fewest)
-    if not listed or 2 * covered < sum(persons for _, persons in counts) or rare > max(FEW, 10 * len(listed)):
+    if not common or 2 * covered < sum(persons for _, persons in counts) or rare > max(FEW, 10 * len(common)):
         raise _LeftOut(
             f"most of its values are of fewer than {fewest:,} persons, so they tell persons apart; declare those that "
             "are publicly known"
         )
-    return listed, rare
+    return common, rare
 
 
 def _without_lone(
     connection: duckdb.DuckDBPyConnection, table: str, name: str, low: float, high: float
 ) -> tuple[tuple[float, float], dict[str, str]]:
-    """The range of a column's numbers, without a number of one row that alone is as far off as all others reach."""
+    """The range of a column's numbers, without one row whose distance to the others exceeds their range."""
     number = f"number_of({quoted(name)})"
     numbers = f"SELECT {number} AS n FROM {table} WHERE isfinite({number})"
-    least, most = connection.execute(f"SELECT min(n, 2), max(n, 2) FROM ({numbers})").fetchall()[0]
-    if len(least or ()) < 2:
+    smallest, largest = connection.execute(f"SELECT min(n, 2), max(n, 2) FROM ({numbers})").fetchall()[0]
+    if len(smallest or ()) < 2:
         return (low, high), {}
-    bottom, top = float(least[1]), float(most[1])
-    said = "one row alone is far {} this bound and counts as the bound: a total, or a slip of the pen?"
+    bottom, top = float(smallest[1]), float(largest[1])
+    note = "one row alone is far {} this bound and counts as the bound: a total, or a slip of the pen?"
     notes = dict[str, str]()
     if low < bottom < top and bottom - low > top - bottom:
-        low, notes["lower"] = bottom, said.format("below")
+        low, notes["lower"] = bottom, note.format("below")
     if bottom < top < high and high - top > top - bottom:
-        high, notes["upper"] = top, said.format("above")
+        high, notes["upper"] = top, note.format("above")
     return (low, high), notes
 
 
 def _categories(texts: list[str], kind: str, says_text: bool) -> list[str | int | bool]:
-    """Returns the declared form of a list of values.
-
-    That is numbers where all of them are and the source does not say otherwise.
-    """
+    """Returns the declared form of a list of values: numbers if all are numbers and the source does not say text."""
     if kind in ("DOUBLE", "FLOAT"):
         texts = [text for text in texts if text.lower() not in ("nan", "inf", "-inf")]
     values = [text if says_text and kind != "BOOLEAN" else _category(text, kind) for text in texts]
@@ -795,7 +793,7 @@ def _categories(texts: list[str], kind: str, says_text: bool) -> list[str | int 
 
 
 def _category(text: str, kind: str) -> str | int | bool:
-    """Returns the declared form of a value, whose text is the one that encoding compares."""
+    """Returns the declared form of a value, given by the text that encoding compares."""
     if kind == "BOOLEAN":
         return text == "true"
     if kind in ("DOUBLE", "FLOAT") and float(text).is_integer():
@@ -808,14 +806,13 @@ def _propose_numeric(low: float, high: float, integer: bool, kind: str, nullable
 
     Each bound is a whole number of steps, so the grid is exact.
     """
-    # Ages from 17 to 90: a tenth of the range is 7.3, so the unit is 10, and the bounds are 10 and
-    # 90.
-    least, most = Decimal(repr(low)), Decimal(repr(high))
-    unit = round_up((most - least) / 10 or abs(most) / 10 or Decimal(1))
+    # Ages from 17 to 90: a tenth of the range is 7.3, so the unit is 10, and the bounds are 10 and 90.
+    smallest, largest = Decimal(repr(low)), Decimal(repr(high))
+    unit = round_up((largest - smallest) / 10 or abs(largest) / 10 or Decimal(1))
     unit = max(Decimal(1), unit) if integer else unit
     lower, upper = (
-        (least / unit).to_integral_value(ROUND_FLOOR) * unit,
-        (most / unit).to_integral_value(ROUND_CEILING) * unit,
+        (smallest / unit).to_integral_value(ROUND_FLOOR) * unit,
+        (largest / unit).to_integral_value(ROUND_CEILING) * unit,
     )
     upper += unit if lower == upper else 0
     declared: dict[str, object] = {"type": "numeric", "lower": plain_number(lower), "upper": plain_number(upper)}
@@ -829,7 +826,7 @@ def _propose_numeric(low: float, high: float, integer: bool, kind: str, nullable
     return declared | {"nullable": nullable, "unreviewed": [*waiting, "nullable"]}
 
 
-# What writes the table of another kind of file as Parquet.
+# Code that converts other kinds of files to Parquet.
 _CONVERTED = {
     (".json",): "import duckdb; duckdb.read_json({0!r}).write_parquet({1!r})",
     (".feather", ".arrow"): "import pandas; pandas.read_feather({0!r}).to_parquet({1!r})",
@@ -837,26 +834,26 @@ _CONVERTED = {
 
 
 def _require_kind(path: str) -> None:
-    """``PolicyError`` for a file that is no Parquet file, text or workbook; it says how to make one of it."""
+    """Raises ``PolicyError``, with advice, unless a file is Parquet, text or a workbook."""
     try:
         with open(path, "rb") as file:
             begin = file.read(4)
-    except OSError:  # who reads it says what is wrong
+    except OSError:  # the reader of the file reports the error
         return
     if begin == b"PAR1" or is_text(path) or path.lower().endswith(".parquet"):
         return
-    suffixes, made = "".join(Path(path).suffixes[-1:]).lower(), f"{Path(path).stem}.parquet"
+    suffixes, target = "".join(Path(path).suffixes[-1:]).lower(), f"{Path(path).stem}.parquet"
     advice = "If it is text, say what stands between its fields, such as --delimiter tab; else save it as CSV or .xlsx."
     for kinds, code in _CONVERTED.items():
         if suffixes in kinds:
-            advice = f'Write its table as Parquet: python -c "{code.format(path, made)}"'
+            advice = f'Write its table as Parquet: python -c "{code.format(path, target)}"'
     raise PolicyError(f"{path} is no table of a kind that is read: {TABLE_FILES}. {advice}")
 
 
 def _table_of(table: str, uri_env: str) -> tuple[dict[str, dict[str, str]], str]:
     """The policy's ``source`` for a database server's table, and a name for the dataset."""
-    scheme, found, _ = os.environ.get(uri_env, "").partition("://")
-    if not found:
+    scheme, separator, _ = os.environ.get(uri_env, "").partition("://")
+    if not separator:
         raise PolicyError(
             f"The environment variable {uri_env} is not set to the URI of a database, such as postgresql://..."
         )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The values of a policy file that wait for review: listed, confirmed or replaced, each with the reason.
 
-The file is edited where it must be and stays as it is elsewhere, comments and all. Reasons stand in it
-under ``reviewed``, and go into the log with the policy.
+Only the edited places of the file change; comments stay. Reasons are kept in the file under ``reviewed``,
+and are logged with the policy.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pinq.provider.policy_file import parse_policy, read_policy_text
 from pinq.public.checks import first_of
 
 ACCEPTED = "persons."
-"""The beginning of the name under which ``reviewed`` has the reason for a finding of ``check`` about a column."""
+"""The prefix of a column's key in ``reviewed`` for the reason to accept a finding of ``check``."""
 Edit = tuple[int, int, str]
-"""Where a text is replaced, and by what."""
+"""The start and the end of a replaced text, and the new text."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Waiting:
 
     Attributes:
         name: The place of the value, ``columns.age.upper``.
-        value: As the file writes it; empty where it is not written.
+        value: The value as written in the file; empty if it is not written.
         remark: The comment beside it, and in the lines below it.
     """
 
@@ -43,18 +43,18 @@ class Waiting:
 
 
 def waiting(path: str | os.PathLike[str]) -> list[Waiting]:
-    """Lists what waits for review in a policy file.
+    """Lists the values that wait for review in a policy file.
 
     Raises:
-        PolicyError: It is no valid policy.
+        PolicyError: The file is not a valid policy.
     """
     _, text, policy, root = _opened(path)
-    listed = []
+    values = []
     for name in policy.unreviewed_fields():
         pair = _pair(_mapping_of(root, name), _field(name))
         remark = "" if pair is None else _remark(text[pair[1].end_mark.index :])
-        listed.append(Waiting(name, "" if pair is None else _written(text, pair[1]), remark))
-    return listed
+        values.append(Waiting(name, "" if pair is None else _written(text, pair[1]), remark))
+    return values
 
 
 def confirm(
@@ -65,33 +65,32 @@ def confirm(
     Args:
         path: The policy file.
         names: The names to confirm: ``columns.age.upper``, or ``columns.age`` for a whole column; or
-            ``persons.age``, what ``check`` asks about a column.
+            ``persons.age`` for a finding of ``check`` about a column.
         because: The public source of the values.
-        value: The new value of the one that is named, as YAML; or of several, by name.
+        value: The new value of the only name, as YAML; or of several, by name.
 
     Returns:
-        All names that were confirmed.
+        All confirmed names.
 
     Raises:
-        PolicyError: Nothing of this name waits, there is no reason, or the file would not be valid.
+        PolicyError: A name does not wait, there is no reason, or the file would not be valid.
     """
     file, text, policy, root = _opened(path)
-    known = policy.unreviewed_fields()
-    # With the points behind them, "columns.age." begins "columns.age.upper." and not
-    # "columns.agent.".
-    chosen = [name for name in known if any(f"{name}.".startswith(f"{wanted}.") for wanted in names)]
+    unreviewed = policy.unreviewed_fields()
+    # The added points make "columns.age." a prefix of "columns.age.upper." and not of "columns.agent.".
+    chosen = [name for name in unreviewed if any(f"{name}.".startswith(f"{wanted}.") for wanted in names)]
     chosen += [name for name in names if name.startswith(ACCEPTED)]
     for wanted in names:
-        if wanted not in chosen and not any(f"{name}.".startswith(f"{wanted}.") for name in known):
+        if wanted not in chosen and not any(f"{name}.".startswith(f"{wanted}.") for name in unreviewed):
             raise PolicyError(
-                f"Nothing called {wanted!r} waits for review; waiting: {first_of(known, 8) or 'nothing'}."
+                f"Nothing called {wanted!r} waits for review; waiting: {first_of(unreviewed, 8) or 'nothing'}."
             )
-    if isinstance(value, str) and (len(chosen) != 1 or chosen[0] not in known):
+    if isinstance(value, str) and (len(chosen) != 1 or chosen[0] not in unreviewed):
         raise PolicyError("A value is put in the place of one that waits; name that one.")
     values = {chosen[0]: value} if isinstance(value, str) else value or {}
     pairs = [(_pair(_mapping_of(root, name), _field(name)), new) for name, new in values.items()]
     edits = [
-        *_crossed_out(root, [name for name in chosen if name in known]),
+        *_crossed_out(root, [name for name in chosen if name in unreviewed]),
         *(_put(pair, new) for pair, new in pairs if pair is not None),
     ]
     replace_policy(file, _with_reasons(text, root, edits, policy, chosen, because))
@@ -104,7 +103,7 @@ def change(path: str | os.PathLike[str], name: str, value: str, because: str) ->
     Args:
         path: The policy file.
         name: A key that the file has.
-        value: As YAML.
+        value: The new value, as YAML.
         because: The reason, for the log.
 
     Raises:
@@ -121,7 +120,7 @@ def leave_out(path: str | os.PathLike[str], column: str) -> None:
     """Removes a column from a policy file, so that nobody can query it.
 
     Raises:
-        PolicyError: The policy has no such column, or no other one.
+        PolicyError: The policy does not have the column, or has no other column.
     """
     file, text, _, root = _opened(path)
     columns = _pair(root, "columns")
@@ -133,7 +132,7 @@ def leave_out(path: str | os.PathLike[str], column: str) -> None:
 
 
 def replace_policy(file: Path, text: str) -> None:
-    """Replaces the text of a policy file. Raises ``PolicyError`` unless it is a valid one."""
+    """Replaces the text of a policy file. Raises ``PolicyError`` unless it is a valid policy."""
     parse_policy(text, file)
     partial = file.with_name(f".{file.name}.partial")
     partial.write_text(text, encoding="utf-8")
@@ -141,7 +140,7 @@ def replace_policy(file: Path, text: str) -> None:
 
 
 def _opened(path: str | os.PathLike[str]) -> tuple[Path, str, Policy, yaml.Node]:
-    """A policy file, its text, what it declares, and its tree with places in the text."""
+    """A policy file, its text, the policy, and its YAML tree with places in the text."""
     file = Path(path)
     text = read_policy_text(file)
     policy, root = parse_policy(text, file), yaml.compose(text, Loader=yaml.SafeLoader)
@@ -156,10 +155,10 @@ def _field(name: str) -> str:
 def _mapping_of(root: yaml.Node, name: str) -> yaml.Node:
     """The mapping in which a field stands: the policy's, a table's, or a column's."""
     if name.startswith("tables."):
-        _, table, rest = name.split(".", 2)
+        _, table, name_in_table = name.split(".", 2)
         tables = _pair(root, "tables")
-        own = None if tables is None else _pair(tables[1], table)
-        return root if own is None else _mapping_of(own[1], rest)
+        pair = None if tables is None else _pair(tables[1], table)
+        return root if pair is None else _mapping_of(pair[1], name_in_table)
     if not name.startswith("columns."):
         return root
     columns = _pair(root, "columns")
@@ -168,11 +167,11 @@ def _mapping_of(root: yaml.Node, name: str) -> yaml.Node:
 
 
 def _pair(mapping: yaml.Node, key: str) -> tuple[yaml.Node, yaml.Node] | None:
-    return next(((own, value) for own, value in mapping.value if own.value == key), None)
+    return next(((node, value) for node, value in mapping.value if node.value == key), None)
 
 
 def _span(node: yaml.Node) -> tuple[int, int]:
-    """The place of a value; a value over several lines ends with its last part."""
+    """The start and the end of a value; a value over several lines ends with its last part."""
     last = node
     while isinstance(last, yaml.CollectionNode) and last.value and not last.flow_style:
         last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
@@ -184,15 +183,15 @@ def _written(text: str, node: yaml.Node) -> str:
     return " ".join(text[start:end].split())
 
 
-def _remark(rest: str) -> str:
-    """The comment behind a value and those directly below it, which begin their lines."""
-    first, *lines = rest.split("\n")
+def _remark(following: str) -> str:
+    """The comment behind a value, and comment lines directly below it."""
+    first, *lines = following.split("\n")
     below = takewhile(lambda line: line.startswith("#"), lines)
     return " ".join(text.strip("# ") for text in (first.partition("#")[2], *below)).strip()
 
 
 def _crossed_out(root: yaml.Node, names: Sequence[str]) -> Iterator[Edit]:
-    """Yields the lists under ``unreviewed`` without some names."""
+    """Yields edits that remove some names from the lists under ``unreviewed``."""
     of_mappings: dict[int, tuple[yaml.Node, set[str]]] = {}
     for name in names:
         mapping = _mapping_of(root, name)
@@ -200,12 +199,12 @@ def _crossed_out(root: yaml.Node, names: Sequence[str]) -> Iterator[Edit]:
     for mapping, fields in of_mappings.values():
         pair = _pair(mapping, "unreviewed")
         if pair is not None:
-            left = [item.value for item in pair[1].value if item.value not in fields]
-            yield _put(pair, f"[{', '.join(left)}]")
+            remaining = [item.value for item in pair[1].value if item.value not in fields]
+            yield _put(pair, f"[{', '.join(remaining)}]")
 
 
 def _put(pair: tuple[yaml.Node, yaml.Node], value: str) -> Edit:
-    """Puts another value behind a key."""
+    """An edit that puts another value behind a key."""
     return pair[0].end_mark.index + 1, _span(pair[1])[1], f" {value}"
 
 

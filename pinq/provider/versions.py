@@ -6,14 +6,13 @@ partitions, so a query of one version pays for no query of the next (privacy.md 
 pinq/ledger/composition.py).
 
 Privacy:
-    Adjacency: sequences of tables that differ by one unit's rows. Claim: which version an opening
-    has is the same for both. Why: it follows from what the provider declares (``rows_version``, and
-    what else in the policy decides how rows are read), from facts of the source's files that change
-    by writing, whatever was written, and from the number of openings where a source has no such
-    facts; never from what the rows are. Sizes of files follow rows, so two tables of
-    one size may be told from two of different sizes only where nothing else of these facts changed;
-    but a file is never written without its time of change. Contents are compared for a declared
-    version alone: where they differ the dataset is not open to anybody.
+    Adjacency: sequences of tables that differ by one unit's rows. Claim: both have the same version
+    at each opening. Why: a version depends on the provider's declarations (``rows_version``, and all
+    keys of the policy that decide how rows are read), on facts of the source's files that change at
+    each writing, and on the number of openings if a source has no such facts; never on rows. Sizes
+    of files depend on rows, but a file is never written without a new time of change, so a size
+    alone never decides. Contents are compared for a declared version alone: if they differ, the
+    dataset is open to nobody.
     Held by: tests/integration/provider/test_versions.py, tests/privacy/test_changing_tables.py.
 """
 
@@ -75,8 +74,8 @@ def open_rows(policy: Policy, ledger: Ledger, data: object = None) -> OpenRows:
             raise PolicyError(f"The source of {policy.dataset!r} changed while it was read. Open it again.")
         version = version_of(policy, ledger, source, engine)
         closed = {
-            part.key: ledger.begin(rows, lambda own=own: own, by=here())  # type: ignore[misc]
-            for part, rows, own in cohorts_of(policy, engine)
+            part.key: ledger.begin(rows, lambda contents=contents: contents, by=here())  # type: ignore[misc]
+            for part, rows, contents in cohorts_of(policy, engine)
         }
         return OpenRows(engine, source, version, closed)
     except BaseException:
@@ -91,14 +90,14 @@ def version_of(
     engine: ArrayEngine | SparkEngine,
     by: Signature | None = None,
 ) -> int:
-    """Finds the version of rows that were read, and logs it if it is new; errors as ``Ledger.begin``.
+    """Finds the version of an engine's rows, and logs it if it is new; errors as ``Ledger.begin``.
 
     Args:
-        policy: The policy under which they were read.
+        policy: The policy by which they were read.
         ledger: The ledger of the dataset.
         source: The facts of the source's files, from before the files were read; empty without files.
         engine: The engine with the rows.
-        by: The signature of the act; by default this process's user's.
+        by: The signature of the act; by default of this process's user.
     """
     return ledger.begin(rows_of(policy, source), engine.contents, by=by or here())
 
@@ -113,18 +112,18 @@ def cohorts_of(policy: Policy, engine: ArrayEngine | SparkEngine) -> list[tuple[
     contents, partition = engine.contents_by(first.partition.axes[0]), first.partition.key.hex()
     facts = Begun(0, "", _digest(policy.schema_.row_digest), declared="closed", table=policy.table, partition=partition)
     return [
-        (part, replace(facts, why=f"the cohort {name}, closed", cohort=name), own)
-        for (name, part), own in zip(parts.items(), contents, strict=False)  # the cohorts after these are open
+        (part, replace(facts, why=f"the cohort {name}, closed", cohort=name), digest)
+        for (name, part), digest in zip(parts.items(), contents, strict=False)  # later cohorts are open
     ]
 
 
 def correct(policy: str | os.PathLike[str] | Policy, cohort: str, by: Signature) -> int:
     """Begins a new version of a closed cohort whose rows were corrected; returns its number.
 
-    All that its earlier rows answered stays spent. A person who was moved to another cohort has lost what both cost.
+    The cost of answers about its earlier rows stays spent. A person who moved to another cohort lost the cost of both.
 
     Args:
-        policy: The policy, or the one of its table.
+        policy: The policy, or that of its table.
         cohort: The name of the cohort.
         by: The signature of the act, with a reason.
 
@@ -136,20 +135,20 @@ def correct(policy: str | os.PathLike[str] | Policy, cohort: str, by: Signature)
     with closing(open_ledger(loaded, create=False, by=by)) as ledger:
         engine, _ = open_engine(loaded, salt=ledger.salt)
         with closing(engine):
-            known = {rows.cohort: (rows, own) for _, rows, own in cohorts_of(loaded, engine)}
-        if cohort not in known:
-            raise no_cohort(cohort, [*known])
-        rows, own = known[cohort]
+            closed = {rows.cohort: (rows, contents) for _, rows, contents in cohorts_of(loaded, engine)}
+        if cohort not in closed:
+            raise no_cohort(cohort, [*closed])
+        rows, contents = closed[cohort]
         before = ledger.log.run(lambda log: log.state.rows.get(rows.place))
-        if before is None or before.contents == own:
+        if before is None or before.contents == contents:
             raise PolicyError(f"The rows of the cohort {cohort} are those that it had when it was closed.")
         rows = replace(rows, why=f"the cohort {cohort}, corrected")
-        return ledger.begin(rows, lambda: own, by=by, anew=True)
+        return ledger.begin(rows, lambda: contents, by=by, anew=True)
 
 
 def rows_of(policy: Policy, source: tuple[FileFacts, ...]) -> Begun:
-    """The facts that identify rows; the number of their version is not known yet."""
-    # A file is known by its place from the policy on, so a folder may be moved with all that is in it.
+    """The facts that identify rows; the number of their version is not set yet."""
+    # A file is identified by its path relative to the policy, so the whole folder may be moved.
     files = [[os.path.relpath(str(name), policy.folder), *facts] for name, *facts in source]
     return Begun(
         number=0,

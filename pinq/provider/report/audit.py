@@ -2,8 +2,8 @@
 """Reports from the log alone: grants, queries, costs, and refusals of each analyst.
 
 The log is replayed through the same recursion that charged it, after its chain was verified. No
-data source is opened. A line of a report is an event of the log, and where the budgets stood after
-it. The form of a report in a terminal stands at the end, its form as a page in ``html.py``.
+data source is opened. A line of a report is an event of the log, with the budgets after it. The
+output for a terminal is at the end of this file, the page in ``html.py``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Period:
-    """From a moment to another, both included; None is open."""
+    """A period between two moments, both included; None for an open end."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -70,15 +70,15 @@ class Period:
     def of(cls, since: str | date | None, until: str | date | None) -> Period:
         """Reads a period; a day begins at midnight UTC and is included to its end.
 
-        ``QueryError`` for what is no date, or an end before its beginning.
+        Raises ``QueryError`` for another text than a date, or an end before its beginning.
         """
-        own = cls(parse_expiry(since, parameter="since", of_day=time()), parse_expiry(until, parameter="until"))
-        if own.since is not None and own.until is not None and own.until < own.since:
-            raise QueryError(f"is {when(own.until)}, which is before {when(own.since)}", parameter="until")
-        return own
+        period = cls(parse_expiry(since, parameter="since", of_day=time()), parse_expiry(until, parameter="until"))
+        if period.since is not None and period.until is not None and period.until < period.since:
+            raise QueryError(f"is {when(period.until)}, which is before {when(period.since)}", parameter="until")
+        return period
 
     def holds(self, at: str) -> bool:
-        """Whether a moment, as the log writes it, is within the period."""
+        """Whether a moment of the log is within the period."""
         moment = datetime.fromisoformat(at)
         return (self.since is None or self.since <= moment) and (self.until is None or moment <= self.until)
 
@@ -93,10 +93,10 @@ _SHOWN = Policy.going(Goes.LOGGED) - {"reviewed"}
 
 @dataclass(frozen=True)
 class AuditLine:
-    """One event, and where the budgets stood after it. Losses are None where they do not apply.
+    """One event, with the budgets after it. A loss is None if it does not apply.
 
     Attributes:
-        about: The query, by public facts; for a change, what changed.
+        about: The query, by public facts; or the change.
         outcome: ``answered``, ``charged, not answered``, ``refused (...)``, else empty.
         epsilon: The epsilon of each part.
         cost: The growth of ``spent``.
@@ -108,9 +108,9 @@ class AuditLine:
         limit: The analyst's limit.
         cap: The limit of all together.
         by: The author of a provider's act; empty in logs of earlier releases.
-        because: The reason, where one was given.
+        because: The reason; empty for none.
         act: The act of the query, as the analyst's program stated it.
-        run: The mark that tells one act from others of its name.
+        run: The mark that distinguishes acts of the same name.
     """
 
     seq: int
@@ -138,7 +138,7 @@ class AuditLine:
 
     @property
     def queries(self) -> tuple[AuditLine, ...]:
-        """The lines of which this one is the sum; none of a single query."""
+        """The lines that an act sums up; empty for a single query."""
         return ()
 
     @property
@@ -157,13 +157,13 @@ class AuditLine:
 
 @dataclass(frozen=True)
 class ActLine(AuditLine):
-    """An act: its first query's line, the cost of all, and where the budgets stood after the last."""
+    """An act: the line of its first query, the cost of all, and the budgets after the last."""
 
     queries: tuple[AuditLine, ...] = ()
 
     @classmethod
     def of(cls, lines: Sequence[AuditLine]) -> AuditLine:
-        """Sums up the queries of one act; a query without an act is its own line."""
+        """Sums up the queries of one act; a query without an act keeps its line."""
         if not lines[0].act:
             return lines[0]
         first, last = lines[0], lines[-1]
@@ -185,10 +185,10 @@ class _Lines:
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
         self._waiting: dict[tuple[str, str], dict[str, Any]] = {}  # lines of charges without an answer so far
-        self._reasons: Body = {}  # of the review that the log had last
+        self._reasons: Body = {}  # of the latest review in the log
 
     def add(self, event: Event, state: LedgerState) -> None:
-        """Adds the line of an event that the state has."""
+        """Adds the line of an event that the state includes."""
         record, account = event.record, state.accounts.get(event.analyst)
         query = record.query if isinstance(record, (Charged, Refused)) else NOTHING
         line = {
@@ -227,14 +227,14 @@ class _Lines:
         for place in (place for place in state.places.values() if " " in place):
             table, _, cohort = place.split(" ", 2)
             name = f"{table}: {cohort}" if table else cohort
-            own = [account.costs.of_cohort(place, state.places) for account in state.accounts.values()]
-            report.cohorts[name] = max(report.cohorts.get(name, ZERO), sum(own, ZERO))
-        report.versions = state.last - len(state.rows.keys() - {""})  # each table with a name began with one of its own
+            losses = [account.costs.of_cohort(place, state.places) for account in state.accounts.values()]
+            report.cohorts[name] = max(report.cohorts.get(name, ZERO), sum(losses, ZERO))
+        report.versions = state.last - len(state.rows.keys() - {""})  # without the first version of each named table
         return report
 
 
 def _reasons_of(reasons: Mapping[str, str]) -> str:
-    """Writes each reason once, with the columns and keys that it is for."""
+    """Writes each reason once, with its columns and keys."""
     alike = defaultdict[str, dict[str, None]](dict)
     for name, why in reasons.items():
         alike[why][name.removeprefix("columns.").rpartition(".")[0] or name] = None
@@ -242,13 +242,13 @@ def _reasons_of(reasons: Mapping[str, str]) -> str:
 
 
 def _facts(record: Record, line: Body, before: Body, earlier_reasons: Mapping[str, str]) -> Body:
-    """Returns the fields of a line that follow from the kind of its event.
+    """Returns the fields of a line that depend on the kind of its event.
 
     Args:
         record: The record of the event.
         line: The other fields of its line.
         before: The line before it.
-        earlier_reasons: The reasons of the review that the log had before it, by name.
+        earlier_reasons: The reasons of the previous review in the log, by name.
     """
     cap: Epsilon = before["cap"]
     match record:
@@ -257,8 +257,8 @@ def _facts(record: Record, line: Body, before: Body, earlier_reasons: Mapping[st
         case PolicyDeclared():
             change = f"cap {record.cap}" if not cap or cap == record.cap else f"cap {cap} to {record.cap}"
             earlier = " (equal queries once, in earlier versions)" if record.cap_rule == "union" else ""
-            said = record.schema.get("reviewed", {}).items()
-            reasons = _reasons_of({name: why for name, why in said if earlier_reasons.get(name) != why})
+            reviews = record.schema.get("reviewed", {}).items()
+            reasons = _reasons_of({name: why for name, why in reviews if earlier_reasons.get(name) != why})
             reviewed = f"; reviewed {reasons}" if reasons else ""
             keys = "".join(
                 f"; {key} {record.schema[key]}" for key in Policy.model_fields if key in _SHOWN & record.schema.keys()
@@ -304,7 +304,7 @@ def _until(expires: datetime | None, *granted: str) -> Body:
     return {"about": ", ".join([*granted, f"until {when(expires)}"]), "expires": expires.isoformat()}
 
 
-# How a line is shown below each head; `` >`` after a name means numbers, `` ~`` texts, which may wrap.
+# The cell of a line below each head; `` >`` after a name means numbers, `` ~`` texts, which may wrap.
 _CELLS: dict[str, Callable[[AuditLine], str]] = {
     "when": lambda line: when(line.at),
     "event": lambda line: line.kind,
@@ -332,15 +332,15 @@ class Audit:
 
     Attributes:
         together: The spending of all analysts, and the cap over them.
-        accounts: By analyst.
-        events: Events in the log; their chain was verified.
+        accounts: The account of each analyst, by name.
+        events: The number of events in the log; their chain was verified.
         head: The last event's hash; two audits with the same head saw the same log.
-        versions: Versions of the rows so far.
-        cohorts: The largest loss of persons in each closed cohort, of all answers together, by the cohort's name.
+        versions: The number of versions of the rows so far.
+        cohorts: The largest loss of a person in each closed cohort by all answers, by the cohort's name.
         lines: Every event, oldest first.
-        only: The analyst that accounts and lines were narrowed to.
+        only: The only analyst of the audit; None for all.
         ledger: The file or database that was read.
-        period: The time that lines were narrowed to; empty for all.
+        period: The period of the lines; empty for all.
     """
 
     dataset: str
@@ -367,7 +367,7 @@ class Audit:
 
     @property
     def follows(self) -> str:
-        """The text of the last closing of the ledger, which today's budgets follow; empty for none."""
+        """The text of the last closing of the ledger, before today's budgets; empty for none."""
         return next((line.about for line in reversed(self.lines) if line.kind == "retire"), "")
 
     @property
@@ -398,22 +398,22 @@ class Audit:
         return [ActLine.of(lines) for lines in acts.values()]
 
     def tables(self, *, single: bool = False) -> list[tuple[str, tuple[str, ...], list[AuditLine], str]]:
-        """Returns what every report lists: refusals, changes, and acts or ``single`` queries.
+        """Returns the tables of every report: refusals, changes, and acts or ``single`` queries.
 
         Returns:
-            Of each table its title, the heads of its columns, its lines, and what a page says where there are none;
-            empty to leave it out.
+            For each table its title, the heads of its columns, its lines, and the text of a page without lines;
+            a table without lines and without this text is left out.
         """
         refused = [line for line in self.requests if line.kind == "refusal" and line.asked is None]
-        who, nobody = ("when", "analyst ~"), "Nobody asked for more than what remained."
-        budget = (*who, "asked >", "remaining >", "of which budget", "question ~")
-        what = ("when", "event", "analyst ~", "what ~", "by ~", "because ~")
-        asked = "question ~" if single else "act or question ~"
-        costs = (*who, asked, "cost >", "spent >", "all together >", "outcome")
+        begin, nobody = ("when", "analyst ~"), "Nobody asked for more than what remained."
+        budget = (*begin, "asked >", "remaining >", "of which budget", "question ~")
+        change = ("when", "event", "analyst ~", "what ~", "by ~", "because ~")
+        query = "question ~" if single else "act or question ~"
+        costs = (*begin, query, "cost >", "spent >", "all together >", "outcome")
         return [
             ("Exhaustion", budget, self.exhaustion, nobody),
-            ("Other refusals", (*who, "outcome", "question ~"), refused, ""),
-            ("Grants and policy", what, self.changes, "Nothing was declared yet."),
+            ("Other refusals", (*begin, "outcome", "question ~"), refused, ""),
+            ("Grants and policy", change, self.changes, "Nothing was declared yet."),
             ("Spending over time", costs, self.requests if single else self.acts, "Nothing was asked yet."),
         ]
 
@@ -421,8 +421,8 @@ class Audit:
         """Narrows the audit to one analyst. Raises ``QueryError`` if the log does not know the name."""
         if analyst not in self.accounts:
             names = [name for name in self.accounts if name]
-            known = ", ".join(names[:12]) or "none"
-            raise QueryError(f"the log has no analyst {analyst!r}{closest(analyst, names)}; it has {known}.")
+            shown = ", ".join(names[:12]) or "none"
+            raise QueryError(f"the log has no analyst {analyst!r}{closest(analyst, names)}; it has {shown}.")
         lines = [line for line in self.lines if line.analyst == analyst]
         return replace(self, accounts={analyst: self.accounts[analyst]}, lines=lines, only=analyst)
 
@@ -431,7 +431,7 @@ class Audit:
         return replace(self, lines=[line for line in self.lines if period.holds(line.at)], period=str(period))
 
     def require(self, seq: int, hashed: str, dataset: str | None = None) -> None:
-        """Raises ``LedgerError`` unless the event of this number, in the log of this dataset, has such a hash."""
+        """Raises ``LedgerError`` unless the event of this number, in the log of this dataset, has this hash."""
         if dataset not in (None, self.dataset):
             raise LedgerError(f"The head is one of {dataset!r}, but the ledger {self.ledger} is of {self.dataset!r}.")
         if not (0 < seq <= len(self.lines) and self.lines[seq - 1].hash.startswith(hashed)):
@@ -470,7 +470,7 @@ class Audit:
     def to_csv(self) -> str:
         """Writes a row for each event.
 
-        A text that a spreadsheet would run as a formula starts with an apostrophe.
+        An apostrophe is put before texts that a spreadsheet would run as formulas.
         """
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
@@ -490,18 +490,18 @@ def audit(
     expect: str | None = None,
     key: str | os.PathLike[str] | None = None,
 ) -> Audit:
-    """Verifies a dataset's log and reports from it. Works when the data source is gone.
+    """Verifies a dataset's log and reports from it. The data source is not needed.
 
-    It changes nothing, so a copy or a read-only medium will do, and a ledger in use goes on.
+    It changes nothing, so it reads copies, read-only media and ledgers in use.
 
     Args:
-        policy: The policy of the ledger; None for a ledger without one.
-        analyst: Only this analyst.
-        ledger: A ledger to read in the place of the policy's.
-        since: Only events from this day or moment on. Balances are those of the whole log.
-        until: Only events up to this day or moment.
-        expect: An event that must still be there: ``SEQ:HASH`` (16 digits of its hash or more), which
-            an earlier audit named last, or the file of a signed head.
+        policy: The policy of the ledger; None for a ledger without a policy.
+        analyst: The only analyst of the report; None for all.
+        ledger: A ledger to read instead of the policy's.
+        since: The first day or moment of the lines. Balances are those of the whole log.
+        until: The last day or moment of the lines.
+        expect: An event that must still be in the log: ``SEQ:HASH`` (at least 16 digits of its hash)
+            from an earlier audit, or the file of a signed head.
         key: The file of the provider's public key, for a signed head.
 
     Raises:
@@ -522,9 +522,9 @@ def audit(
 
 def _expected(text: str, key: str | os.PathLike[str] | None) -> tuple[int, str, str | None]:
     """Reads an event's number, the beginning of its hash, and the dataset that a signed head names."""
-    named = re.fullmatch("([0-9]{1,18}):([0-9a-f]{16,64})", text.strip().lower())
-    if named is not None:
-        return int(named[1]), named[2], None
+    match = re.fullmatch("([0-9]{1,18}):([0-9a-f]{16,64})", text.strip().lower())
+    if match is not None:
+        return int(match[1]), match[2], None
     if not Path(text).is_file():
         allowed = "SEQ:HASH, with 16 digits of the hash or more: 53:0123456789abcdef; or the file of a signed head"
         raise QueryError(f"is {text[:90]!r}", parameter="expect", allowed=allowed)
@@ -536,7 +536,7 @@ def _expected(text: str, key: str | os.PathLike[str] | None) -> tuple[int, str, 
 
 
 def replay(dataset: str, events: Iterable[Event]) -> Audit:
-    """Replays a log from its first event: each is applied, and then its line says where the budgets stand."""
+    """Replays a log from its first event; the line of each event has the budgets after it."""
     state, lines = LedgerState(), _Lines()
     for event in events:
         state.apply(event)
@@ -562,10 +562,10 @@ def _account(account: Account) -> dict[str, object]:
 
 
 def _act(line: AuditLine) -> dict[str, object]:
-    """Returns an act, or a query that belongs to none, as plain values, for JSON."""
-    shown = line.to_dict()
-    named = {name: shown[name] for name in ("analyst", "at", "act", "about", "outcome", "cost", "spent")}
-    return named | {"questions": [query.seq for query in line.queries or (line,)]}
+    """Returns an act, or a query without an act, as plain values, for JSON."""
+    fields_of = line.to_dict()
+    facts = {name: fields_of[name] for name in ("analyst", "at", "act", "about", "outcome", "cost", "spent")}
+    return facts | {"questions": [query.seq for query in line.queries or (line,)]}
 
 
 def _cell(value: object) -> str:
@@ -584,7 +584,7 @@ def print_audit(audit: Audit, console: Console, *, single: bool = False) -> None
 
 
 def _print_head(audit: Audit, console: Console) -> None:
-    """Prints whose audit it is, what the cap leaves, and that the chain was verified."""
+    """Prints the subject of the audit, the remaining part of the cap, and the verified chain."""
     from rich.text import Text
 
     together = audit.together

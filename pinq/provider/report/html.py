@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit as one HTML page: pictures, the tables behind them, no script, nothing from elsewhere.
+"""The audit as one HTML page: pictures and their tables, without scripts and without other files.
 
-Every text is escaped in ``markup.py``, and a content security policy stands behind that. Order: step
-charts of spending against the limits, lines in SVG and texts in HTML; the page. The lines stretch with
-the page, so one picture serves desks and phones; texts keep their size.
+``markup.py`` escapes every text, and a content security policy is a second barrier. Order: step charts
+of spending against the limits, with lines in SVG and texts in HTML; the page. The lines stretch with
+the page and texts keep their size, so a picture fits desks and phones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Steps:
 
     @classmethod
     def of(cls, label: str, style: str, lines: Sequence[AuditLine], field: str) -> _Steps:
-        """Takes the moments at which a loss changed from the log; no cap is drawn before there is one."""
+        """Takes the moments at which a loss changed from the log; a cap of 0 is not drawn."""
         losses = [(_moment(line.at), getattr(line, field)) for line in lines]
         return cls(
             label, style, [(at, loss.nano) for at, loss in losses if loss is not None and (loss or field != "cap")]
@@ -56,7 +56,7 @@ def chart_of_all(audit: Audit) -> Html:
         for position, (name, lines) in enumerate(_by_analyst(audit).items())
         if audit.accounts[name].granted
     ]
-    # An only analyst's line would lie on that of all together; those of very many cannot be told apart.
+    # The line of a single analyst would coincide with that of all together; many lines cannot be distinguished.
     shown = each if 1 < len(each) <= MAX_COLOURS else []
     together = _Steps.of("all together", "joint", audit.lines, "joint")
     about = f"{audit.joint} of {audit.cap} spent by {len(each)} {'analyst' if len(each) == 1 else 'analysts'}."
@@ -96,10 +96,9 @@ def _by_analyst(audit: Audit) -> dict[str, list[AuditLine]]:
 
 
 def _figure(title: str, about: str, series: list[_Steps], refusals: list[AuditLine]) -> Html:
-    """Draws a chart, its caption, the ends of its axes and the names of its lines; empty where nothing was spent."""
+    """Draws a chart, its caption, the ends of its axes and the names of its lines; empty without spending."""
     series = [steps for steps in series if steps.points]
-    # A budget granted long before its first use would squeeze its use into the last pixels: time
-    # starts where spending does.
+    # The axis of time starts at the first spending, which may be long after the grant.
     spending = [at for steps in series if steps.style != "limit" for at, nano in steps.points if nano]
     spending += [_moment(line.at) for line in refusals]
     if not spending:
@@ -136,7 +135,7 @@ def _figure(title: str, about: str, series: list[_Steps], refusals: list[AuditLi
 def _path(steps: _Steps, position: Callable[[float, int], tuple[float, float]]) -> Html:
     """Draws a step line from the first moment to the last, with at most one step for each tenth of a unit."""
     heights = dict(position(at, nano) for at, nano in steps.points)
-    # Of two moments the second begins a step: to the right at the old height, then to the new one.
+    # A step goes right at the old height, then up to the new height.
     drawn = f"M0 {next(iter(heights.values())) if steps.style == 'limit' else HEIGHT}"
     drawn += "".join(f"H{x}V{y}" for x, y in heights.items()) + f"H{WIDTH}"
     line = element("path", class_=f"line {steps.style}", d=drawn)
@@ -146,9 +145,9 @@ def _path(steps: _Steps, position: Callable[[float, int], tuple[float, float]]) 
 
 
 def _mark(line: AuditLine, x: float) -> Html:
-    """Draws a line at a refusal, that says more when it is pointed at."""
-    asked = f"{line.analyst} asked {amount(line.asked)}"
-    title = element("title", f"{asked}, {amount(line.remaining)} remained {line.budget}, {when(line.at)}")
+    """Draws a line at a refusal, with details under the pointer."""
+    request = f"{line.analyst} asked {amount(line.asked)}"
+    title = element("title", f"{request}, {amount(line.remaining)} remained {line.budget}, {when(line.at)}")
     return element("g", element("path", d=f"M{x} 0V{HEIGHT}"), title, class_="refusal")
 
 
@@ -198,8 +197,8 @@ def page(audit: Audit) -> str:
 
 
 def document(title: str, body: Html) -> str:
-    """Writes a self-contained page: the style inside, no script, nothing from elsewhere."""
-    mark = MARK.replace(' xmlns="http://www.w3.org/2000/svg"', "")  # which a picture in a page needs not
+    """Writes a self-contained page: with its style, without scripts and without other files."""
+    mark = MARK.replace(' xmlns="http://www.w3.org/2000/svg"', "")  # a picture inside a page does not need it
     return _PAGE.format(title=escaped(title), style=STYLE, mark=mark, body=body)
 
 
@@ -219,18 +218,18 @@ def _cards(audit: Audit) -> Html:
         *([("retired", audit.follows)] if audit.follows else []),
         ("verified", f"chain of {audit.events:,} events, last {audit.head[:12]}"),
     ]
-    shown = (element("div", element("b", number), element("span", what), class_="card") for number, what in facts)
+    shown = (element("div", element("b", number), element("span", text), class_="card") for number, text in facts)
     return element("div", *shown, class_="cards")
 
 
 def _short(epsilon: Epsilon) -> Html:
-    """Shows a loss in four figures; all of them where it is pointed at."""
+    """Shows a loss in four figures, and in full under the pointer."""
     brief, full = epsilon.figures, str(epsilon)
     return escaped(brief) if brief == full else element("span", brief, title=full)
 
 
 def _bar(spent: Epsilon, limit: Epsilon) -> Html:
-    """Draws how much of a limit is used. The numbers stand beside it: a screen reader skips it."""
+    """Draws the used share of a limit. Screen readers skip it, because the numbers are beside it."""
     used = min(100.0, 100 * spent.nano / limit.nano) if limit else 0.0
     whole, part = element("rect", class_="all", width=100, height=6), element("rect", width=f"{used:.4g}", height=6)
     return element(
@@ -248,15 +247,15 @@ def _tables(audit: Audit) -> list[Html]:
 
 
 def _cells(line: AuditLine, heads: Sequence[str]) -> list[str]:
-    """Writes a line; an act opens to its queries."""
+    """Writes a line; an act unfolds to its queries."""
     cells = line.cells(heads)
     if line.queries:
         shown = [f"{query.about}: {query.outcome}, {amount(query.cost)}" for query in line.queries]
         more = len(shown) - MAX_QUERIES
-        listed = [element("li", text) for text in shown[:MAX_QUERIES]]
-        listed += [element("li", f"and {more:,} more")] if more > 0 else []
+        items = [element("li", text) for text in shown[:MAX_QUERIES]]
+        items += [element("li", f"and {more:,} more")] if more > 0 else []
         about = cells.index(line.about)
-        cells[about] = element("details", element("summary", line.about), element("ol", *listed))
+        cells[about] = element("details", element("summary", line.about), element("ol", *items))
     return cells
 
 
@@ -267,8 +266,8 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], nothi
         title: The heading above it.
         heads: Names of the columns; `` >`` after a name means numbers, on the right, `` ~`` texts,
             which may wrap.
-        rows: A cell for each column; at most ``MAX_ROWS`` are shown, the last ones.
-        nothing: The text that stands there without rows.
+        rows: The cells of each row; at most the last ``MAX_ROWS`` are shown.
+        nothing: The text of a section without rows.
         note: The text between title and table.
     """
     key = title.lower().replace(" ", "-")
@@ -285,8 +284,7 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], nothi
         element("tbody", _NEWLINE, body, _NEWLINE),
     )
     note = f"The last {MAX_ROWS:,} of {len(rows):,}." if len(rows) > MAX_ROWS else note
-    # What is wider than the screen scrolls in a box of its own; the keyboard must reach the box to
-    # scroll it.
+    # A table that is wider than the screen scrolls in a box, which the keyboard must reach.
     box = element("div", drawn, class_="wide", role="group", tabindex=0, aria_labelledby=key)
     return element("section", heading, element("p", note) if note else "", box)
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts for people: names, times, losses and tables; and the only place where text becomes HTML.
 
-Every text that is not ``Html`` is escaped, because names and queries in the log come from
-strangers. A plain ``str`` can get into an element only by way of ``escaped``, so no caller has to
-remember it.
+Names and queries in the log come from strangers, so every text that is not ``Html`` is escaped. A
+plain ``str`` gets into an element only through ``escaped``, so no caller can forget it.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ if TYPE_CHECKING:
     from pinq.public.epsilon import Epsilon
 
 
-EMPTY = frozenset({"line", "path", "rect"})  # elements of a picture that are written without an end
+EMPTY = frozenset({"line", "path", "rect"})  # SVG elements without content
 
 
 def when(moment: str | datetime) -> str:
-    """Shows a moment to the second, in UTC; the end of a day as that day."""
+    """Shows a moment to the second, in UTC; the end of a day as the date alone."""
     at = str(moment)
     return at[:10] if at[11:19] == "23:59:59" else at[:19].replace("T", " ")
 
 
 def amount(loss: Epsilon | None) -> str:
-    """Shows four figures of a loss, or nothing where there is none."""
+    """Shows four figures of a loss; empty for None."""
     return "" if loss is None else loss.figures
 
 
 def bar(spent: Epsilon, limit: Epsilon, width: int = 10) -> str:
-    """Draws how much of a limit is used: ``━━━━──────``. Full only when nothing is left."""
+    """Draws the used share of a limit: ``━━━━──────``. Full only if nothing remains."""
     used = 0 if not limit else min(width, spent.nano * width // limit.nano)
     return "━" * used + "─" * (width - used)
 
@@ -61,9 +60,9 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> Html:
     """Makes an element.
 
     Args:
-        tag: Its name.
+        tag: The name of the element.
         children: The content, escaped unless it is HTML.
-        attributes: By name, with ``_`` for ``-``, and ``class_`` for ``class``; None leaves it out.
+        attributes: The attributes, with ``_`` for ``-`` and ``class_`` for ``class``; None omits one.
     """
     written = "".join(
         f" {name.rstrip('_').replace('_', '-')}='{escaped(str(value))}'"
@@ -76,16 +75,16 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> Html:
 def print_table(
     console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", *, limit: int | None = None
 ) -> None:
-    """Prints a table of plain texts, or nothing where it has no rows.
+    """Prints a table of plain texts; prints nothing without rows.
 
     Names are never read as markup, and control characters show as escapes.
 
     Args:
         console: The console that prints it.
         heads: Names of the columns; `` >`` after a name means numbers, on the right, `` ~`` texts.
-        rows: A text for each column.
+        rows: The texts of each row.
         title: The heading above it.
-        limit: Only so many rows are shown, the last ones.
+        limit: The number of last rows that are shown; None for all.
     """
     from rich import box
     from rich.table import Table

@@ -5,8 +5,8 @@ For a data protection officer: one page, or JSON. For the public registry of dep
 (registry.opendp.org): a record in YAML, in which six fields are the provider's own words and stay
 empty.
 
-It says who is protected against what, by which numbers, which facts are public by whose decision, and
-what was granted. It reads the policy and the log, and no row.
+It states the protected persons, the attack, the numbers, the public facts with their reasons, and the
+grants. It reads the policy and the log, and no row.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Statement:
 
     def to_json(self) -> str:
         """The statement as JSON: by title, a list of objects."""
-        said = {each.title: [dict(zip(each.heads, row, strict=True)) for row in each.rows] for each in self.sections}
-        return json.dumps({"dataset": self.dataset} | said, ensure_ascii=False, indent=1)
+        tables = {each.title: [dict(zip(each.heads, row, strict=True)) for row in each.rows] for each in self.sections}
+        return json.dumps({"dataset": self.dataset} | tables, ensure_ascii=False, indent=1)
 
     def to_html(self) -> str:
         """The statement as one page that needs no network and can be printed."""
@@ -99,7 +99,7 @@ def statement(policy: str | os.PathLike[str] | Policy) -> Statement:
 
 
 def facts(policy: str | os.PathLike[str] | Policy) -> tuple[Policy, Audit | None]:
-    """Reads a policy, and its log where there is one."""
+    """Reads a policy, and its log if there is one."""
     loaded = load_policy(policy)
     try:
         return loaded, audit(loaded)
@@ -108,12 +108,14 @@ def facts(policy: str | os.PathLike[str] | Policy) -> tuple[Policy, Audit | None
 
 
 def guarantee(policy: Policy, report: Audit | None) -> Section:
-    """States who is protected against what, and by which numbers."""
+    """States the protected persons, the attack, and the numbers."""
     unit, schema, cap = policy.privacy_unit, policy.schema_, Epsilon.of(policy.cap)
     protected = "one row" if isinstance(unit, str) else f"all rows of one {unit.column}, at most {unit.max_rows}"
     if policy.tables and policy.unit is not None:
-        most = (f"{own.bounded_unit.max_rows} of {name}" for name, own in policy.tables.items() if own.bounded_unit)
-        protected = f"all rows of one {policy.unit.column} in all tables, at most {', '.join(most)}"
+        bounds = (
+            f"{each.bounded_unit.max_rows} of {name}" for name, each in policy.tables.items() if each.bounded_unit
+        )
+        protected = f"all rows of one {policy.unit.column} in all tables, at most {', '.join(bounds)}"
     changed = "is replaced by another" if schema.adjacency == "substitute" else "is in the table or is not"
     distance = max(table.schema_.distance for table in policy.each)
     largest = math.ceil(math.log(20) * distance / (float(cap.exact) / 10))
@@ -133,16 +135,18 @@ def guarantee(policy: Policy, report: Audit | None) -> Section:
 
 
 def _attacker(policy: Policy, report: Audit | None) -> Section:
-    """The worst case in numbers: beliefs before, and after answers that used what was spent, or the whole cap."""
+    """The worst case in numbers: beliefs before answers, after those so far, and after the whole cap."""
     losses = [float(loss.exact) for loss in (report.joint if report else ZERO, Epsilon.of(policy.cap))]
-    steps = 1 if policy.schema_.adjacency == "substitute" else 2  # what a known person's rows contain is a replacement
+    steps = (
+        1 if policy.schema_.adjacency == "substitute" else 2
+    )  # other contents of a known person's rows are one replacement
     cases = (
         ("a person is in the table", 0.5, 1),
         ("a person is in the table", 0.01, 1),
         ("a known person's rows say a certain thing", 0.5, steps),
     )
     rows = [
-        (what, f"{before:.0%}", *(_at_most(before, times * loss) for loss in losses)) for what, before, times in cases
+        (case, f"{before:.0%}", *(_at_most(before, times * loss) for loss in losses)) for case, before, times in cases
     ]
     heads = (
         "an attacker who knows everybody else asks whether",
@@ -176,9 +180,11 @@ def _analysts(report: Audit | None) -> Section:
 
 
 def _public(policy: Policy, report: Audit | None) -> Section:
-    """Each column with what is declared of it and why, and who declared it."""
-    own = policy.all_columns
-    rows = [(name.removeprefix("columns."), in_words(column), _reasons(policy, name)) for name, column in own.items()]
+    """Each column with its declaration, the reason for it, and its author."""
+    rows = [
+        (name.removeprefix("columns."), in_words(column), _reasons(policy, name))
+        for name, column in policy.all_columns.items()
+    ]
     rows += [(name, "", _reasons(policy, name)) for name in policy.reviewed if "columns." not in name]
     declared = [line for line in (report.lines if report else []) if line.kind == "policy"]
     rows += [("the policy", line.about, f"{when(line.at)} {line.by} {line.because}".strip()) for line in declared]
@@ -187,14 +193,16 @@ def _public(policy: Policy, report: Audit | None) -> Section:
 
 def in_words(column: Column) -> str:
     """A column's declaration, as the policy has it."""
-    said = column.model_dump(mode="json", exclude_defaults=True)
-    values = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in said.items()}
+    declaration = column.model_dump(mode="json", exclude_defaults=True)
+    values = {
+        name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in declaration.items()
+    }
     return "; ".join([column.type, *(f"{name}: {value}" for name, value in values.items() if name != "type")])
 
 
 def _reasons(policy: Policy, field: str) -> str:
-    given = [why for name, why in policy.reviewed.items() if name == field or name.startswith(f"{field}.")]
-    return "; ".join(dict.fromkeys(given)) or "declared in the policy"
+    reasons = [why for name, why in policy.reviewed.items() if name == field or name.startswith(f"{field}.")]
+    return "; ".join(dict.fromkeys(reasons)) or "declared in the policy"
 
 
 def _proofs(report: Audit | None) -> Section:
@@ -265,16 +273,16 @@ def _product(policy: Policy, report: Audit | None) -> dict[str, Any]:
 
 
 def _privacy(policy: Policy, report: Audit | None) -> dict[str, Any]:
-    said, cap = {row[0]: row[1] for row in guarantee(policy, report).rows}, Epsilon.of(policy.cap)
+    statements, cap = {row[0]: row[1] for row in guarantee(policy, report).rows}, Epsilon.of(policy.cap)
     distance = max(table.schema_.distance for table in policy.each)
     spent = f"{report.joint} of {cap} is spent" if report else "nothing is spent yet"
     return {
         "privacy_loss": {
-            "privacy_unit": said["Who is protected"],
-            "privacy_unit_details": f"{said['Against what']}; {policy.adjacency}, up to {distance} rows differ",
+            "privacy_unit": statements["Who is protected"],
+            "privacy_unit_details": f"{statements['Against what']}; {policy.adjacency}, up to {distance} rows differ",
             "number_of_privacy_units": 1,
             "privacy_parameters": {"epsilon": float(cap.exact)},
-            "privacy_parameters_details": f"{said['Epsilon (ε) in all']}; {spent}",
+            "privacy_parameters_details": f"{statements['Epsilon (ε) in all']}; {spent}",
         },
         "implementation": {
             "preprocessing_and_hyperparameter_tuning": TUNING,
@@ -282,7 +290,7 @@ def _privacy(policy: Policy, report: Audit | None) -> dict[str, Any]:
             "composition": COMPOSITION,
             "post_processing": "Tables, models and synthetic rows are computed from answers alone.",
             "justification": "",
-            "utility": said["Small groups"],
+            "utility": statements["Small groups"],
             "additional_information": f"The log's last event is {report.head}." if report else "There is no log yet.",
         },
     }
