@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of an analyst: ``pinq query``, ``table``, ``sql`` and ``mcp``.
 
-``query`` is one query. Tables, statements and agents belong to the package ``miners``, which the
-provider's side may not import; the command finds it as a registered package.
+``query`` is one query. Tables, statements and agents belong to the package ``miners``, which ``pinq``
+may not import, so the commands find it as a registered package.
 """
 
 from __future__ import annotations
@@ -105,19 +105,19 @@ def query(
     [cyan]pinq query p.yaml choose --candidate education --candidate age:any --score gini --target
     income --analyst ana --epsilon 0.1[/cyan]
     """
-    asked_score = _score(verb, column, candidate, score, target)
+    choice_score = _score(verb, column, candidate, score, target)
     handle = opened(dataset, analyst, verify, insecure_http, token_file)
     schema = handle.schema
     parts = handle.partition(*(spec(text, schema) for text in partition)) if partition else None
-    asked = handle if parts is None else parts
+    target_parts = handle if parts is None else parts
     words: dict[str, object] = {"epsilon": epsilon}
     if column is not None:
         words["column"] = column
-    if asked_score is not None:
-        words |= {"candidates": [_candidate(text, schema) for text in candidate or ()], "score": asked_score}
+    if choice_score is not None:
+        words |= {"candidates": [_candidate(text, schema) for text in candidate or ()], "score": choice_score}
     error = "the accuracy was not previewed"
     try:
-        expected = asked.preview(VERBS[verb], **words)
+        expected = target_parts.preview(VERBS[verb], **words)
         error = expected.error
         if preview:
             _print_preview(expected, as_json)
@@ -125,8 +125,8 @@ def query(
     except NotAllowed:
         if preview:
             raise
-        # The query is refused too, and then stands in the log; or terms were changed meanwhile, and it is answered.
-    answer = getattr(asked, VERBS[verb])(**words)
+        # The query is refused too, and so logged; or the terms changed meanwhile, and it is answered.
+    answer = getattr(target_parts, VERBS[verb])(**words)
     _print_answer(answer, parts, handle, error, as_json)
 
 
@@ -155,20 +155,20 @@ def opened(
 def _score(
     verb: Verb, column: str | None, candidate: list[str] | None, name: str | None, target: str | None
 ) -> AnyScore | None:
-    """The score of a choice. Raises ``typer.BadParameter`` where a verb gets a wrong option, or lacks one."""
+    """The score of a choice. Raises ``typer.BadParameter`` if a verb gets a wrong option, or lacks one."""
     if (verb in (Verb.sum, Verb.avg)) != (column is not None):
         raise typer.BadParameter(f"`{verb.value}` {'needs' if column is None else 'takes no'} COLUMN")
     if verb is not Verb.choose:
         options = {"--candidate": candidate, "--score": name, "--target": target}
-        if given := [option for option, value in options.items() if value]:
-            raise typer.BadParameter(f"{', '.join(given)} is for `choose`, not for `{verb.value}`")
+        if wrong := [option for option, value in options.items() if value]:
+            raise typer.BadParameter(f"{', '.join(wrong)} is for `choose`, not for `{verb.value}`")
         return None
     from pinq.language.scores import SCORES, Score
 
     needed = {kind: {field.name for field in fields(of) if field.default is MISSING} for kind, of in SCORES.items()}
-    known = [kind for kind, names in needed.items() if names <= {"target"}]
-    if name not in known:
-        raise typer.BadParameter(f"`choose` needs --score, one of {', '.join(known)}")
+    choices = [kind for kind, names in needed.items() if names <= {"target"}]
+    if name not in choices:
+        raise typer.BadParameter(f"`choose` needs --score, one of {', '.join(choices)}")
     if bool(needed[name]) != (target is not None):
         raise typer.BadParameter(f"--score {name} {'needs' if target is None else 'takes no'} --target")
     if issubclass(SCORES[name], Score) != bool(candidate):
@@ -181,7 +181,7 @@ def _score(
 def spec(text: str, schema: Schema) -> Values | Cuts | Calendar:
     """Reads ``sex``, ``age:30,45``, ``born:1950-01-01`` or ``born:year``.
 
-    A column's name may hold a colon: a whole name goes before a name with cuts.
+    A column's name may contain a colon, so the longest matching name counts.
     """
     from pinq.language.specs import Calendar, Cuts, Values
 
@@ -195,7 +195,7 @@ def spec(text: str, schema: Schema) -> Values | Cuts | Calendar:
     if points:
         numeric = schema.numeric(name)
         if numeric.unit and points.isalpha():
-            return Calendar(name, points)  # type: ignore[arg-type]  # which it checks
+            return Calendar(name, points)  # type: ignore[arg-type]  # Calendar checks it
         return Cuts(name, tuple(_point(point, numeric, name) for point in points.split(",")))
     if column.type == "categorical":
         return Values(name)
@@ -218,7 +218,7 @@ def _candidate(text: str, schema: Schema) -> Candidate:
 
 
 def _point(text: str, column: Numeric, name: str) -> CutPoint:
-    """Reads a cut: a number, or a date, of which its column says whether it is one."""
+    """Reads a cut: a number, or a date of a column of dates."""
     try:
         return text.strip() if column.unit else float(text)
     except ValueError:
@@ -243,13 +243,13 @@ def _print_answer(answer: Any, parts: Parts | None, handle: PrivateQueryable, ex
         values = [
             {"part": dict(zip(labels, map(plain, part), strict=True)), "value": plain(value)} for *part, value in rows
         ]
-        told = {"value": plain(answer)} if frame is None else {"values": values}
-        print_json(told | {"accuracy": expected, "budget": budget_of(handle)})
+        content = {"value": plain(answer)} if frame is None else {"values": values}
+        print_json(content | {"accuracy": expected, "budget": budget_of(handle)})
         return
     if frame is None:
         typer.echo(printable(shown(answer)))
     else:
-        # Numbers come as an array, and stand on the right.
+        # Numbers come as an array, and are aligned on the right.
         heads = [*labels, "answer >" if hasattr(answer, "dtype") else "answer"]
         print_table(console(), heads, [[shown(cell) for cell in row] for row in rows])
     typer.echo(printable(f"{expected}; {handle.budget!r}"), err=True)
@@ -286,7 +286,7 @@ def shown(value: object) -> str:
 
 
 Kind = StrEnum("Kind", ["crosstab", "histogram", "quantiles", "summary", "top"])
-# Which options each kind takes beside those of all.
+# The options of each kind besides the common ones.
 TAKES = {
     Kind.crosstab: {"margins"},
     Kind.histogram: {"by", "bins"},
@@ -295,7 +295,7 @@ TAKES = {
     Kind.top: {"k"},
 }
 OPTIONS = {"by": "--by", "bins": "--bins", "shares": "--share", "margins": "--margins", "k": "--most"}
-BAR = 30  # signs of the longest bar
+BAR = 30  # characters of the longest bar
 PICTURES = (".png", ".svg", ".pdf")
 
 AskedKind = Annotated[Kind, argument("KIND", f"{', '.join(Kind)}.")]
@@ -352,31 +352,31 @@ def table(
     [cyan]pinq table quantiles p.yaml age --share 0.5 --analyst ana --epsilon 0.1[/cyan]
     [cyan]pinq table summary https://host:8443/NAME --epsilon 0.3 --picture summary.svg[/cyan]
     """
-    given = {"by": by, "bins": bins, "shares": share, "margins": margins, "k": limit}
-    own: dict[str, object] = {name: value for name, value in given.items() if value is not None}
-    if wrong := own.keys() - TAKES[kind]:
+    options = {"by": by, "bins": bins, "shares": share, "margins": margins, "k": limit}
+    stated: dict[str, object] = {name: value for name, value in options.items() if value is not None}
+    if wrong := stated.keys() - TAKES[kind]:
         raise typer.BadParameter(f"`{kind}` takes no {' and no '.join(OPTIONS[name] for name in sorted(wrong))}")
     if kind not in (Kind.crosstab, Kind.summary) and len(columns or ()) != 1:
         raise typer.BadParameter(f"`{kind}` needs one COLUMN")
     if picture is not None:
         _require_drawable(picture)
     handle = opened(dataset, analyst, verify, insecure_http, token_file)
-    asked = _columns(kind, columns, handle)
+    specs = _columns(kind, columns, handle)
     if by:
-        own["by"] = [spec(text, handle.schema) for text in by]
+        stated["by"] = [spec(text, handle.schema) for text in by]
     make = getattr(room_of_miners("tables"), "top_k" if kind is Kind.top else kind.value)
-    words = {"epsilon": epsilon, "level": level, "reuse": reuse, **own}
+    words = {"epsilon": epsilon, "level": level, "reuse": reuse, **stated}
     if plan:
-        print_lines(make.plan(handle, asked, **words))
+        print_lines(make.plan(handle, specs, **words))
         return
-    made = make(handle, asked, **words)
-    _print_made(made, handle, as_json)  # first: no picture that fails loses what was paid for
+    result = make(handle, specs, **words)
+    _print_table(result, handle, as_json)  # before the picture, which may fail
     if picture is not None:
-        made.plot().figure.savefig(picture, bbox_inches="tight")
+        result.plot().figure.savefig(picture, bbox_inches="tight")
 
 
 def _require_drawable(picture: Path) -> None:
-    """Refuses a picture that cannot be written, before anything is spent for it."""
+    """Refuses a picture that cannot be written, before epsilon is spent."""
     if picture.suffix.lower() not in PICTURES:
         raise typer.BadParameter(f"--picture must end in {', '.join(PICTURES)}")
     if not picture.parent.is_dir():
@@ -385,7 +385,7 @@ def _require_drawable(picture: Path) -> None:
 
 
 def _columns(kind: Kind, columns: list[str] | None, handle: PrivateQueryable) -> object:
-    """The columns as a table takes them: of a crosstab and a top list specs, else names."""
+    """The columns as arguments of a table: specs for a crosstab and a top list, else names."""
     if kind is Kind.crosstab:
         return [spec(text, handle.schema) for text in columns or ()]
     if kind is Kind.summary:
@@ -394,30 +394,30 @@ def _columns(kind: Kind, columns: list[str] | None, handle: PrivateQueryable) ->
     return spec(text, handle.schema) if kind is Kind.top else text
 
 
-def _print_made(made: Any, handle: PrivateQueryable, as_json: bool) -> None:
+def _print_table(result: Any, handle: PrivateQueryable, as_json: bool) -> None:
     """Prints a table, its counts as bars; title, notes and the budget go to the standard error stream."""
-    heads, numbers = list(map(str, made.frame.columns)), set(made.frame.columns) - set(made.keys)
-    rows: list[list[object]] = made.frame.astype(object).where(made.frame.notna(), None).to_numpy().tolist()
+    heads, numbers = list(map(str, result.frame.columns)), set(result.frame.columns) - set(result.keys)
+    rows: list[list[object]] = result.frame.astype(object).where(result.frame.notna(), None).to_numpy().tolist()
     if as_json:
         answers = [dict(zip(heads, map(plain, row), strict=True)) for row in rows]
-        told = {"title": made.title, "rows": answers, "level": made.level, "notes": list(made.notes)}
-        print_json(told | {"epsilon": float(made.epsilon), "budget": budget_of(handle)})
+        content = {"title": result.title, "rows": answers, "level": result.level, "notes": list(result.notes)}
+        print_json(content | {"epsilon": float(result.epsilon), "budget": budget_of(handle)})
         return
-    bare = ("column", "of")  # a count of all rows is of no column, and a mean of no value
+    bare = ("column", "of")  # a count of all rows has no column, and a mean has no value
     texts = [
         ["" if cell is None and head in bare else shown(cell) for head, cell in zip(heads, row, strict=True)]
         for row in rows
     ]
     titles = [f"{head} >" if head in numbers else head for head in heads]
-    if not {"statistic", "answer"} & set(heads):  # counts, of which bars can be compared
-        counts = [max(0.0, float(value)) for value in made.frame["value"]]
+    if not {"statistic", "answer"} & set(heads):  # counts, whose bars can be compared
+        counts = [max(0.0, float(value)) for value in result.frame["value"]]
         texts = [
             [*line, "█" * round(BAR * count / (max(counts) or 1))] for line, count in zip(texts, counts, strict=True)
         ]
         titles.append("")
-    typer.echo(printable(f"{made.title}; intervals hold with probability {made.level:g}"), err=True)
+    typer.echo(printable(f"{result.title}; intervals hold with probability {result.level:g}"), err=True)
     print_table(console(), titles, texts)
-    for note in made.notes:
+    for note in result.notes:
         typer.echo(printable(f"Note: {note}"), err=True)
     typer.echo(printable(repr(handle.budget)), err=True)
 
@@ -444,11 +444,11 @@ def sql(
     [cyan]pinq sql p.yaml "SELECT sex, AVG(age), COUNT(*) FROM adult GROUP BY sex" --analyst ana --epsilon 0.1[/cyan]
     """
     handle = opened(dataset, analyst, verify, insecure_http, token_file)
-    made = room_of_miners("fronts.sql").sql(handle, query, epsilon=epsilon, level=level, reuse=reuse)
-    if hasattr(made, "frame"):
-        _print_made(made, handle, as_json)
+    result = room_of_miners("fronts.sql").sql(handle, query, epsilon=epsilon, level=level, reuse=reuse)
+    if hasattr(result, "frame"):
+        _print_table(result, handle, as_json)
     else:
-        print_lines(made)
+        print_lines(result)
 
 
 @commands.command(rich_help_panel="Ask")

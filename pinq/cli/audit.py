@@ -110,8 +110,8 @@ def _form_of(flags: dict[str, bool], output: Path | None) -> str:
         raise typer.BadParameter("choose one of --json, --csv, --html and --head")
     if "head" not in forms:
         require_ending(output, *(f".{name}" for name in forms or ("txt", "json", "csv", "html")))
-    named = output.suffix[1:] if output else ""
-    return next(iter(forms), named if named in flags else "text")
+    ending = output.suffix[1:] if output else ""
+    return next(iter(forms), ending if ending in flags else "text")
 
 
 def _write(report: Audit, form: str, output: Path | None, key: Path | None, *, single: bool) -> None:
@@ -131,7 +131,7 @@ def _write(report: Audit, form: str, output: Path | None, key: Path | None, *, s
 
 
 def _verify(certificate: Path, model: Path, policy: Path | None, ledger: Path | None, *, as_json: bool) -> None:
-    """Prints what a ledger says of a model."""
+    """Prints the proof that a model follows from a ledger's answers."""
     from pinq.provider.certified import verify_certificate
 
     verified = verify_certificate(certificate, policy, model=model, ledger=ledger)
@@ -239,21 +239,21 @@ def selftest(
 
     require_ending(report, ".json", ".html", name="--report")
     screen = Console(stderr=True)
-    # A bar that follows the test, where somebody looks at it.
+    # The bar shows progress on a terminal only.
     with Bar(console=screen, disable=as_json or not screen.is_terminal, transient=True) as bar:
         task = bar.add_task("starting", total=None)
 
         def show(progress: Progress) -> None:
             bar.update(task, total=progress.total, completed=progress.done, description=progress.name)
 
-        seen = measure(policy, minutes=minutes, server=server, progress=show)
+        result = measure(policy, minutes=minutes, server=server, progress=show)
     if report is not None:
-        print_or_write(seen.to_html() if report.suffix == ".html" else seen.to_json() + "\n", report)
+        print_or_write(result.to_html() if report.suffix == ".html" else result.to_json() + "\n", report)
     if as_json:
-        typer.echo(seen.to_json())
+        typer.echo(result.to_json())
     else:
-        _print(seen)
-    if not seen.holds:
+        _print(result)
+    if not result.holds:
         raise typer.Exit(1)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-# What the command line calls Python's parameters.
+# The command line's names of Python's parameters.
 PARAMETERS = {
     "analyst": "ANALYST",
     "bins": "--bins",
@@ -90,7 +90,7 @@ AsJson = Annotated[bool, flag("--json", help="Print JSON, for scripts.")]
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
     """Makes a command print an error as one line and end with an exit status.
 
-    Foreign errors are named by their type alone: their text could quote a row.
+    Of an error of another library only the type is shown, because its text could quote a row.
     """
 
     @functools.wraps(command)
@@ -100,7 +100,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         except PinqError as error:
             head, *items = (line.strip() for line in error.worded(PARAMETERS).splitlines())
             fail(f"{head} {'; '.join(items)}".rstrip())
-        except BrokenPipeError:  # the reader had enough
+        except BrokenPipeError:  # the reader closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except OSError as error:
             fail(f"{error.filename or 'A file'}: {error.strerror or 'cannot be used'}.")
@@ -115,7 +115,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def in_notebook() -> bool:
-    """Whether this is a notebook's ``!pinq``, which sees a terminal without a person."""
+    """Whether this is a notebook's ``!pinq``, which has a terminal without a person."""
     return sys.stdin.isatty() and "JPY_PARENT_PID" in os.environ
 
 
@@ -125,13 +125,13 @@ def can_ask() -> bool:
 
 
 def fail(message: str, shown: Sequence[str] = ()) -> NoReturn:
-    """Ends the command with one line, and below it values that help to decide."""
+    """Ends the command with one line, followed by values that help to decide."""
     typer.echo("\n".join([f"Error: {printable(message)}", *map(printable, shown)]), err=True)
     raise typer.Exit(1) from None
 
 
 def _fail_unexpectedly(error: Exception, advice: str = "") -> NoReturn:
-    """Ends the command; the log of details gets an error that has no text of ours."""
+    """Ends the command; an error without advice is logged in detail."""
     if not advice:
         logging.getLogger("pinq.cli.main").exception("the command failed")
     fail(
@@ -142,7 +142,7 @@ def _fail_unexpectedly(error: Exception, advice: str = "") -> NoReturn:
 
 
 def _missing(error: ModuleNotFoundError) -> str:
-    """Says what to install for a module; empty for one that no extra brings."""
+    """The installation advice for a module; empty if no extra has it."""
     extra = extra_of(error.name)
     if extra is None:
         return ""
@@ -155,7 +155,7 @@ def console(file: TextIO | None = None) -> Console:
     from rich.console import Console
 
     out = file or sys.stdout
-    # A pipe has no width; tables cut to 80 columns would lose names.
+    # A pipe has no width, and tables of 80 columns would lose names.
     return Console(file=out, width=None if out.isatty() else 140, highlight=False, markup=False, emoji=False)
 
 
@@ -165,17 +165,17 @@ def print_lines(text: object) -> None:
 
 
 def print_or_write(text: str, output: Path | None, advice: str = "", shown: Sequence[str] = ()) -> None:
-    """Prints a text, or writes it to a file, says what comes next, and shows further lines."""
+    """Prints a text; or writes it to a file, and prints advice and further lines."""
     if output is None:
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
-        said = f"Wrote {output}. {advice}".rstrip()
-        typer.echo("\n".join(map(printable, [said, *shown])), err=True)
+        message = f"Wrote {output}. {advice}".rstrip()
+        typer.echo("\n".join(map(printable, [message, *shown])), err=True)
 
 
 def require_ending(output: Path | None, *endings: str, name: str = "--output") -> None:
-    """Refuses a file whose ending says that something else is in it than what is written."""
+    """Refuses a file whose ending does not fit the written form."""
     if output is not None and output.suffix not in ("", *endings):
         raise typer.BadParameter(f"{output} must end in {' or '.join(endings)}", param_hint=name)
 

@@ -117,8 +117,8 @@ def show(policy: PolicyIfAny = None, ledger: LedgerFile = None, as_json: AsJson 
         print_json(status.to_dict())
         return
     out = console()
-    left = f"{status.remaining} remains under the cap, which counts {COUNTED}"
-    out.print(f"{status.dataset}: {status.spent} of {status.cap} spent by all together, {left}")
+    remains = f"{status.remaining} remains under the cap, which counts {COUNTED}"
+    out.print(f"{status.dataset}: {status.spent} of {status.cap} spent by all together, {remains}")
     if not status.accounts:
         out.print(
             printable(f"Nobody was granted anything yet. Next: pinq grant {policy or 'POLICY'} ANALYST --epsilon 1.0")
@@ -251,7 +251,7 @@ def terms(
 
     account, done = _account(policy, analyst), "unchanged"
     change = str(account.terms)
-    given = {
+    limits = {
         "max_epsilon_per_query": max_epsilon,
         "columns": columns,
         "verbs": verbs,
@@ -260,8 +260,8 @@ def terms(
         "stored_bytes": stored_bytes,
         "tables": tables,
     }
-    if no_limits or any(limit is not None for limit in given.values()):
-        wanted = _terms_of(policy, FREE if no_limits else account.terms, **given)
+    if no_limits or any(limit is not None for limit in limits.values()):
+        wanted = _terms_of(policy, FREE if no_limits else account.terms, **limits)
         account, done = set_terms(policy, analyst, wanted, by=_signed(because)), "terms changed"
         change += f" -> {wanted}"
     _print_account(account, done, as_json)
@@ -270,17 +270,17 @@ def terms(
 
 
 def _terms_of(policy: Path, before: Terms, **limits: str | int | None) -> Terms:
-    """Reads the terms that options say, checked; terms without an option stay as they were."""
+    """Reads and checks the terms of options; terms without an option stay unchanged."""
     from pinq.provider.grants import make_terms
     from pinq.provider.policy_file import load_policy
 
     loaded = load_policy(policy)
-    said: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
+    stated: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
     for name, names in (("columns", loaded.columns), ("verbs", ()), ("tables", loaded.tables)):
-        if name in said:
-            said[name] = _listed(said[name], names)
-    read = make_terms(loaded, **said)
-    return replace(before, **{name: getattr(read, name) for name in said})
+        if name in stated:
+            stated[name] = _listed(stated[name], names)
+    checked = make_terms(loaded, **stated)
+    return replace(before, **{name: getattr(checked, name) for name in stated})
 
 
 def _listed(text: str, names: Collection[str]) -> list[str] | None:
@@ -302,7 +302,7 @@ def _account(policy: Path, analyst: str) -> GrantReport:
 
 
 def _signed(because: str) -> Signature:
-    """Says who runs this command, and why."""
+    """The signature of this command's user, with a reason."""
     from pinq.ledger.events import here
 
     return here(because)
@@ -315,7 +315,7 @@ def _until(account: GrantReport) -> str:
 def _print_account(account: GrantReport, done: str, as_json: bool) -> None:
     """Prints an account after a change.
 
-    A new token stands alone on the last line, so that a script can take it.
+    A new token is alone on the last line, so that a script can read it.
     """
     from pinq.ledger.events import FREE
 

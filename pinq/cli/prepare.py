@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands ``pinq init`` and ``pinq check``: from a table to a policy that is ready.
 
-Options of ``pinq init`` say how a text file is written: they are the keys of a policy's ``csv``.
+Options of ``pinq init`` describe the form of a text file: they are the keys of a policy's ``csv``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pinq.public.schema import Schema
 
 
-# What is awkward to type at a command line has a word.
+# Words for values that are awkward to type at a command line.
 WORDS: dict[tuple[str, str | float], str | None] = {
     ("delimiter", "tab"): "\t",
     ("delimiter", "\\t"): "\t",
@@ -112,19 +112,19 @@ MaxUnreadable = Annotated[
 
 
 def dialect_of(**stated: str | float | None) -> Dialect | None:
-    """Reads what the options say of text files; None where they say nothing.
+    """Reads the options for text files; None without options.
 
     Raises:
-        typer.BadParameter: A wrong value; it names the option.
+        typer.BadParameter: A wrong value; the error names the option.
     """
     from pydantic import ValidationError
 
     from pinq.policy.dialect import Dialect
     from pinq.public.columns import said_of
 
-    given = {name: _key(name, value) for name, value in stated.items() if value is not None}
+    keys = {name: _key(name, value) for name, value in stated.items() if value is not None}
     try:
-        return Dialect.model_validate(given) if given else None
+        return Dialect.model_validate(keys) if keys else None
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         option = "".join(f"--{name}: ".replace("_", "-") for name in problem["loc"][:1])
@@ -133,10 +133,10 @@ def dialect_of(**stated: str | float | None) -> Dialect | None:
 
 def _key(name: str, value: str | float) -> str | float | tuple[str, ...] | None:
     """Returns the value in a policy's ``csv`` for an option's value."""
-    said = WORDS.get((name, value), value)
+    key_value = WORDS.get((name, value), value)
     if name in ("header", "dates"):
-        return tuple(part.strip() for part in str(said).split(",") if part or name == "header")
-    return said
+        return tuple(part.strip() for part in str(key_value).split(",") if part or name == "header")
+    return key_value
 
 
 commands = typer.Typer()
@@ -244,18 +244,18 @@ def init(
 
 
 def _looked(data: str, csv: Dialect | None, **options: Any) -> tuple[str, list[str]]:
-    """The proposal for a table, and lines with its first rows; fails with all options at once."""
+    """The proposal for a table, and lines with its first rows; a failure names all needed options."""
     from pinq.provider.proposal import WholeDoubt, look
 
     try:
-        seen = look(data, csv=csv, **options)
+        proposal = look(data, csv=csv, **options)
     except WholeDoubt as doubt:
         fail(str(doubt), _first(doubt.look, "So read, the first rows are:"))
-    return seen.text, _first(seen, "The first rows, as they are read:")
+    return proposal.text, _first(proposal, "The first rows, as they are read:")
 
 
 def _first(look: Look | None, title: str) -> list[str]:
-    """Lines with the first values of each column, as they are read; none where nothing was read as text."""
+    """Lines with the first values of each column, as read; empty unless the source is text."""
     lines = [f"  {name}: {' | '.join(values)}" for name, values in (look.first if look else {}).items()]
     return [title, *lines] if lines else []
 
@@ -318,13 +318,17 @@ def review(
         for item in waiting(policy):
             if item.name not in done and not _reviewed(policy, item, done):
                 break
-    left = len(waiting(policy))
-    advice = f"{left} left; pinq review {policy}" if left else f"Nothing waits for review. Next: pinq check {policy}"
+    remaining = len(waiting(policy))
+    advice = (
+        f"{remaining} left; pinq review {policy}"
+        if remaining
+        else f"Nothing waits for review. Next: pinq check {policy}"
+    )
     typer.echo(printable(advice), err=True)
 
 
 def _reviewed(policy: Path, item: Waiting, done: set[str]) -> bool:
-    """Asks about a value that waits, and notes what else was confirmed with it. Returns whether to go on."""
+    """Asks about a waiting value, and adds names confirmed with it to ``done``. Returns whether to go on."""
     from pinq.provider.review import confirm
 
     typer.echo()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The provider's declarations: the policy and the YAML in which it is written.
+"""The provider's declarations: the policy and its YAML.
 
-The analyst's side needs none of it. Read ``policy.py`` first.
+The analyst's side does not need them. Read ``policy.py`` first.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Dialect`` says how delimited text or a sheet of a workbook is written: declared, never guessed from the rows."""
+"""``Dialect`` is the form of delimited text or of a workbook's sheet: declared, never guessed from the rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pinq.public.columns import Declared
 
-# Encodings that keep ASCII as it is, so that the byte of a newline is a newline and nothing else.
+# Encodings that extend ASCII, so that the byte of a newline is always a newline.
 Encoding = Literal[
     "utf-8",
     "ascii",
@@ -89,8 +89,8 @@ class Dialect(Declared):
     def _known(cls, encoding: object) -> object:
         """Converts Python's other names of an encoding, such as cp1252, to the listed one."""
         with suppress(LookupError, TypeError):
-            named = codecs.lookup(encoding).name  # type: ignore[arg-type]
-            return next((name for name in get_args(Encoding) if codecs.lookup(name).name == named), encoding)
+            codec = codecs.lookup(encoding).name  # type: ignore[arg-type]
+            return next((name for name in get_args(Encoding) if codecs.lookup(name).name == codec), encoding)
         return encoding
 
     @field_validator("delimiter")
@@ -105,7 +105,7 @@ class Dialect(Declared):
     @field_validator("dates", mode="before")
     @classmethod
     def _forms(cls, dates: object) -> object:
-        """Reads one form, or a list; a day and a month in two orders are two readings of one text."""
+        """Reads one form, or a list. Two forms that differ in the order of day and month are refused."""
         forms = (dates,) if isinstance(dates, str) else dates
         if isinstance(forms, (list, tuple)):
             for form in forms:
@@ -137,7 +137,7 @@ class Dialect(Declared):
         return self
 
     def unread_of(self, name: str) -> list[str]:
-        """The stated keys that say nothing of a file of this name."""
+        """The stated keys that do not apply to a file of this name."""
         unread = {"sheet"}
         if is_workbook(name):
             unread = {"delimiter", "quote", "encoding"}
@@ -151,7 +151,7 @@ class Dialect(Declared):
 
 
 def is_text(name: str) -> bool:
-    """Whether all that a file of this name holds is read as text, by a dialect."""
+    """Whether a file of this name is read as text, by a dialect."""
     return _suffix(name) in (*_SEPARATORS, *_JSON_LINES) or is_workbook(name) or is_statistical(name)
 
 
@@ -159,7 +159,7 @@ TABLE_FILES = (
     "Parquet, CSV (.csv, .tsv), JSON lines (.jsonl), a workbook (.xlsx, .ods), or a file of SPSS, SAS or Stata "
     "(.sav, .sas7bdat, .dta)"
 )
-"""What a file of a table can be, in words."""
+"""The kinds of table files, in words."""
 
 
 def is_json_lines(name: str) -> bool:
@@ -168,7 +168,7 @@ def is_json_lines(name: str) -> bool:
 
 
 def is_statistical(name: str) -> bool:
-    """Whether a file of this name is one of SPSS, SAS or Stata."""
+    """Whether a file of this name is a file of SPSS, SAS or Stata."""
     return name.lower().endswith(_STATISTICAL)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a policy's source: where they are, how they are written, and what changes with them. None is read."""
+"""The files of a policy's source: their paths, their form, and facts that change with them. None is read."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pinq.policy.dialect import TABLE_FILES, Dialect, is_text
 from pinq.policy.policy import Policy
 
 FileFacts = tuple[str | int, ...]
-"""A file's path, and what changes with its content; the path alone where there is no file."""
+"""A file's path, and facts that change with its content; the path alone for a missing file."""
 
 _OWN = re.compile(r"\.(ledger(-wal|-shm|\.head)?|claim)$")
 
 
 def source_path(policy: Policy) -> Path | None:
-    """Returns where the source is, links resolved; of a list, where its first entry is.
+    """Returns the path of the source, or of the first entry of a list, with links resolved.
 
-    Of a pattern the folder is resolved. None for data that the caller passes, or that Spark has.
+    Only the folder of a pattern is resolved. None for the caller's data, or for a table of Spark.
     """
     return next(iter(_paths(policy)), None)
 
@@ -29,14 +29,15 @@ def source_path(policy: Policy) -> Path | None:
 def source_files(policy: Policy) -> list[Path]:
     """Returns the real files of the source, each once.
 
-    They are what its patterns match and its folders hold (ledgers and claims never), and each
-    other path that it names, there or not. In a folder, what begins with ``.`` or ``_`` is left out.
+    These are the files of its patterns and folders, without ledgers and claims, and each other named
+    path, also of a missing file. Names in folders that begin with ``.`` or ``_`` are left out.
 
     Raises:
         PolicyError: A folder holds a file that is no table, or cannot be listed.
     """
     try:
-        return sorted({file for own in read_by(policy) for path in _paths(own) for file in _files_of(path, own)})
+        tables = read_by(policy)
+        return sorted({file for table in tables for path in _paths(table) for file in _files_of(path, table)})
     except OSError as error:
         why = error.strerror or "the disk failed"
         raise PolicyError(f"The files of {policy.dataset!r} cannot be listed: {why}.") from None
@@ -44,30 +45,30 @@ def source_files(policy: Policy) -> list[Path]:
 
 def missing_path(policy: Policy) -> Path | None:
     """Returns the first path of the source without a file; None if every path has one."""
-    for own in read_by(policy):
-        for path in _paths(own):
-            files = list(_files_of(path, own))
+    for table in read_by(policy):
+        for path in _paths(table):
+            files = list(_files_of(path, table))
             if not files or not all(file.exists() for file in files):
                 return path
     return None
 
 
 def source_facts(policy: Policy) -> tuple[FileFacts, ...]:
-    """Returns what changes with the content of the source's files, and reads none of them."""
+    """Returns facts that change with the content of the source's files, without reading them."""
     return tuple(fact for file in source_files(policy) for fact in facts_with_log(file))
 
 
 def facts_with_log(file: Path) -> tuple[FileFacts, ...]:
     """Returns the facts of a file and of its write-ahead logs, which a database may have.
 
-    SQLite leaves an empty log where it only reads, and may set the owner of a log anew: that counts for nothing.
+    SQLite leaves an empty log after reading, and may change the owner of a log; neither counts as a change.
     """
-    log, other = (file_facts(file.with_name(file.name + end)) for end in (".wal", "-wal"))
-    return (file_facts(file), log, *([other[:3]] if other[1:] and other[1] else []))
+    log, sqlite_log = (file_facts(file.with_name(file.name + end)) for end in (".wal", "-wal"))
+    return (file_facts(file), log, *([sqlite_log[:3]] if sqlite_log[1:] and sqlite_log[1] else []))
 
 
 def file_facts(file: Path) -> FileFacts:
-    """Returns a file's path, and what changes with its content."""
+    """Returns a file's path, and facts that change with its content."""
     try:
         facts = file.stat()
     except OSError:
@@ -76,12 +77,12 @@ def file_facts(file: Path) -> FileFacts:
 
 
 def source_dialect(policy: Policy) -> Dialect | None:
-    """Returns how the source is written, where it is read as text: delimited text, or sheets of workbooks.
+    """Returns the dialect of a source that is read as text (delimited text, sheets of workbooks); else None.
 
-    It is where its files' names say so, or the policy.
+    The names of its files, or the policy, decide whether it is text.
 
     Raises:
-        PolicyError: Some of them are, others are not.
+        PolicyError: Some of its files are text, others are not.
     """
     if policy.csv is not None or not policy.named_paths:
         return policy.csv
@@ -97,17 +98,17 @@ def source_dialect(policy: Policy) -> Dialect | None:
 
 
 def state_folder() -> Path:
-    """Returns the provider's folder for files that belong to no single source."""
+    """Returns the provider's folder for files that do not lie beside a source."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "pinq"
 
 
 def read_by(policy: Policy) -> Iterable[Policy]:
-    """The tables whose files are read for one: itself, or those that it joins."""
+    """The tables whose files are read for a table: itself, or the tables that it joins."""
     return (policy,) if policy.joined is None else policy.joined.tables.values()
 
 
 def _paths(policy: Policy) -> list[Path]:
-    """The paths that the source names, links resolved."""
+    """The paths that the source names, with links resolved."""
     if policy.database is not None:
         return [Path(os.path.realpath(policy.folder / policy.database.database))]
     return [_resolved(policy.folder / path) for path in policy.named_paths]
@@ -120,7 +121,7 @@ def _resolved(path: Path) -> Path:
 
 
 def _files_of(path: Path, policy: Policy) -> Iterator[Path]:
-    """Yields the real files at one path, some of them twice where links lead to them."""
+    """Yields the real files at one path; a file with links to it may come twice."""
     if policy.database is not None:
         yield path
     elif _is_pattern(path):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML whose values are what they look like.
+"""YAML in which values mean what they look like.
 
 PyYAML follows YAML 1.1, in which ``01070`` is the octal number 568, ``no`` is false, ``12:30`` is
-750 and a date is no text. A policy lists values as the source writes them. So here a whole number
-has no leading zero, only ``true`` and ``false`` are truth values, and whatever else stands without
-quotes is a text, a decimal number or nothing.
+750 and a date is not a text. A policy lists values as the source writes them. So here a whole number
+has no leading zero, only ``true`` and ``false`` are truth values, and any other value without quotes
+is a text, a decimal number or null.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 import yaml
 from pydantic import JsonValue
 
-try:  # libyaml reads a list of 65,000 values about ten times as fast; some builds of PyYAML are without it
+try:  # libyaml reads a list of 65,000 values about ten times as fast; some builds of PyYAML lack it
     from yaml import CSafeLoader as SafeLoader
 except ImportError:
     from yaml import SafeLoader  # type: ignore[assignment]
 
-_MEANINGS = {  # what a scalar without quotes can be, and the characters that it starts with
+_MEANINGS = {  # types of scalars without quotes, with a pattern and possible first characters
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
     "int": (r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
     "float": (
@@ -36,32 +36,32 @@ _MEANINGS = {  # what a scalar without quotes can be, and the characters that it
 
 
 class _Loader(SafeLoader):
-    """Also refuses a repeated key: the second one would silently win."""
+    """Also refuses a repeated key, of which the second would silently win."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
-        seen = set()
+        keys = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key_node, yaml.ScalarNode):
                 raise yaml.constructor.ConstructorError(None, None, "a key is a list or a mapping", key_node.start_mark)
-            if key in seen:
+            if key in keys:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} stands twice", key_node.start_mark
                 )
-            seen.add(key)
+            keys.add(key)
         return super().construct_mapping(node, deep)
 
 
-_Loader.yaml_implicit_resolvers = {}  # those of YAML 1.1 are the base class's
+_Loader.yaml_implicit_resolvers = {}  # without the rules of YAML 1.1 in the base class
 for _tag, (_form, _starts) in _MEANINGS.items():
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_form})$"), list(_starts))
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every text that begins like a number: a list of codes looks the same throughout.
+    """Quotes every text that begins like a number, so that a list of codes looks uniform.
 
-    PyYAML's own rule quotes what YAML 1.1 would read as something else, which is more than
-    ``_Loader`` does. Unicode's line breaks are escaped: read back raw, they would be blanks.
+    PyYAML quotes each text that YAML 1.1 would read as another type, which is more than ``_Loader``
+    needs. Unicode's line breaks are escaped, because they would be read back as blanks.
     """
 
 
@@ -72,13 +72,13 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
-# The last rule of those for these characters: what is no number, but begins like one, is taken for
-# no text, so it gets quotes.
+# The last rule for these characters: a text that begins like a number resolves to another tag, so it
+# gets quotes.
 _Dumper.add_implicit_resolver("!number-like", re.compile(r"^[-+]?[0-9]"), list("-+0123456789"))
 
 
 def read_yaml(text: str) -> Any:
-    """Reads the content of a text. ``yaml.YAMLError`` where it is none, or much too large."""
+    """Reads the content of a text. Raises ``yaml.YAMLError`` if it is not YAML, or much too large."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -90,7 +90,7 @@ def read_yaml(text: str) -> Any:
         raise yaml.YAMLError("it is nested too deep") from None
     except yaml.YAMLError:
         raise
-    # A number of thousands of digits; `!!timestamp x`, `!!bool x`, `!!binary x`: PyYAML trusts tags.
+    # Such as a number of thousands of digits, or `!!timestamp x`: PyYAML trusts tags.
     except (ValueError, LookupError, AttributeError, TypeError) as error:
         raise yaml.YAMLError(f"it has a value that cannot be read: {error}") from None
 
@@ -98,8 +98,8 @@ def read_yaml(text: str) -> Any:
 def _refuse_expansions(root: yaml.Node) -> None:
     """Raises ``ComposerError`` if references expand a text too much.
 
-    Nine references to nine references, nine times over, are four hundred million values in two
-    lines; a list that holds itself has no end.
+    Nine references to nine references, nine levels deep, are four hundred million values in two
+    lines; a list that contains itself has no end.
     """
     sizes: dict[int, int] = {}
 
@@ -107,11 +107,11 @@ def _refuse_expansions(root: yaml.Node) -> None:
         if sizes.get(id(node)) == 0:
             raise yaml.composer.ComposerError(None, None, "it refers to itself", node.start_mark)
         if id(node) not in sizes:
-            sizes[id(node)] = 0  # until it is known
+            sizes[id(node)] = 0  # in progress
             sizes[id(node)] = 1 + sum(map(size, _inside(node)))
         return sizes[id(node)]
 
-    # References may add 100,000 values to those that stand in the text.
+    # References may add 100,000 values to those in the text.
     if size(root) > len(sizes) + 100_000:
         raise yaml.composer.ComposerError(None, None, "its references say too much", root.start_mark)
 
@@ -128,7 +128,7 @@ def _inside(node: yaml.Node) -> Iterable[yaml.Node]:
 def write_yaml(content: object, flow: bool | None = False) -> str:
     """Writes a text that ``read_yaml`` reads back equal.
 
-    With ``flow`` None, innermost lists stand in brackets.
+    With ``flow`` None, innermost lists are in brackets.
     """
     return str(
         yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=flow)
@@ -136,7 +136,7 @@ def write_yaml(content: object, flow: bool | None = False) -> str:
 
 
 def plain_number(value: object) -> JsonValue:
-    """Turns a decimal number's text, or a list of such, into YAML numbers where that is exact.
+    """Turns a decimal number's text, or a list of them, into YAML numbers if that is exact.
 
     Another text, such as a date's, stays a text.
     """

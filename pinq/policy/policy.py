@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Policy`` is what the provider declares: the public schema, and where data and ledger are.
+"""``Policy`` is the provider's declaration: the public schema, and the places of data and ledger.
 
-It is YAML on disk, which ``pinq/provider/policy_file.py`` reads.
+It is a YAML file, which ``pinq/provider/policy_file.py`` reads.
 
 A value that ``pinq init`` guessed or read off the data is named in ``unreviewed`` (of the policy or
-of a column) until the provider deletes the name: a domain that follows the rows would leak them
+of a column) until the provider deletes the name: a domain that depends on rows would leak them
 (privacy.md 1.7c).
 """
 
@@ -47,7 +47,7 @@ class SparkTable(Declared):
 
 
 class AdbcRows(Declared):
-    """Rows that a database gives through a driver of ADBC: a table's or a query's."""
+    """Rows of a database's table or query, through an ADBC driver."""
 
     driver: Annotated[
         str,
@@ -70,13 +70,13 @@ class AdbcRows(Declared):
 
 
 class AdbcTable(Declared):
-    """A table of a database server, which an ADBC driver streams once at each opening."""
+    """A table of a database server; an ADBC driver streams it once at each opening."""
 
     adbc: AdbcRows
 
 
 class SelectedRows(Declared):
-    """Rows that a SELECT of the provider makes of other tables of the policy, joined by the persons' columns."""
+    """Rows of a provider's SELECT over other tables of the policy, joined by the persons' columns."""
 
     select: str = Field(
         min_length=1, max_length=65_536, description="SELECT ... FROM visits JOIN patients ON visits.pid = patients.id"
@@ -84,12 +84,12 @@ class SelectedRows(Declared):
 
 
 class Joined(Declared):
-    """A SELECT of the provider that was checked, written anew, and what it reads.
+    """A checked and rewritten SELECT of the provider, with the tables and columns that it reads.
 
     Attributes:
-        query: The SELECT, with the names below for tables.
-        tables: The tables of the policy.
-        columns: The columns of each that are read.
+        query: The SELECT, with the names of ``tables``.
+        tables: The tables of the policy that it reads.
+        columns: The columns of each table that it reads.
     """
 
     query: str
@@ -105,7 +105,7 @@ class GroupGrant(Declared):
 
 
 class SignIn(Declared):
-    """The house's own identity provider, by OpenID Connect: who may sign in instead of showing a token."""
+    """The organisation's identity provider (OpenID Connect), for sign-in instead of tokens."""
 
     issuer: Annotated[
         str,
@@ -128,7 +128,7 @@ SourcePaths = Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)]
 
 
 class Goes(Enum):
-    """Where a key of a policy goes that analysts do not see; each field has one mark. ``Public`` has the others."""
+    """The destination of a key that analysts do not see; each field has one mark. ``Public`` has the other keys."""
 
     LOGGED = "into the log"
     PRIVATE = "nowhere"
@@ -218,38 +218,37 @@ class Policy(Public):
         repr=False,
         description="several tables of the same people under one ledger and one cap: the keys of each, by its name",
     )
-    # The name of this table among several, and the policy's own unit; set where `tables` is read.
+    # The name of this table among several, and the policy's unit; set from `tables`.
     table: Annotated[str, Goes.PRIVATE] = Field(default="", exclude=True, repr=False)
     unit: Annotated[PrivacyUnit | None, Goes.PRIVATE] = Field(default=None, exclude=True, repr=False)
-    # The pairs of each column's lookup table; set by who reads the file.
+    # The pairs of each column's lookup table; set when the file is read.
     lookups: Annotated[dict[str, dict[str, str]], Goes.PRIVATE] = Field(default_factory=dict, exclude=True, repr=False)
-    # What the SELECT of the source reads; set by who checks it.
+    # The checked SELECT of the source; set when it is checked.
     joined: Annotated[Joined | None, Goes.PRIVATE] = Field(default=None, exclude=True, repr=False)
-    # Where relative paths start; set by who reads the file.
+    # The folder of relative paths; set when the file is read.
     folder: Annotated[Path, Goes.PRIVATE] = Field(default=Path("."), exclude=True, repr=False)
 
-    if TYPE_CHECKING:  # keys and values as a file has them
+    if TYPE_CHECKING:  # keys and values as in a file
 
         def __init__(self, **declared: Any) -> None: ...
 
     @model_validator(mode="before")
     @classmethod
     def _of_tables(cls, declared: object) -> object:
-        """Completes each table with the keys of the policy, which itself has those of its first table too."""
+        """Adds the policy's keys to each table, and the first table's keys to the policy."""
         match declared:
             case {"table": _}:
                 return declared
-            case {"tables": dict() as tables, **rest} if tables:
-                _require_tables(rest, tables)
-                each = {
-                    name: {**rest, **own, "table": name, "unit": rest["privacy_unit"]} for name, own in tables.items()
-                }
+            case {"tables": dict() as tables, **common} if tables:
+                _require_tables(common, tables)
+                unit = common["privacy_unit"]
+                each = {name: {**common, **keys, "table": name, "unit": unit} for name, keys in tables.items()}
                 return next(iter(each.values())) | {"tables": each, "table": ""}
         return declared
 
     @model_validator(mode="after")
     def _one_cohort(self) -> Policy:
-        """A unit of several rows could have them in several cohorts, and lose more than the maximum over them."""
+        """Refuses cohorts with a unit of several rows, which could be in several cohorts and lose more than one."""
         if self.cohorts is not None and self.bounded_unit is not None and self.bounded_unit.max_rows > 1:
             raise ValueError("`cohorts` need a `privacy_unit` of one row: a row, or a column with `max_rows: 1`")
         return self
@@ -274,7 +273,9 @@ class Policy(Public):
         unit = "" if self.bounded_unit is None else self.bounded_unit.column
         if unit in self.columns:
             raise ValueError(f"the privacy unit {unit!r} names people; it cannot be a column that analysts see")
-        plain = {name: own for name, own in self.columns.items() if own.formula is None and own.lookup is None}
+        plain = {
+            name: column for name, column in self.columns.items() if column.formula is None and column.lookup is None
+        }
         if renamed := [name for name, column in plain.items() if unit and column.sources == (unit,)]:
             raise ValueError(
                 f"`from` of {renamed[0]!r} is the privacy unit, which names people; it cannot be a column that "
@@ -293,7 +294,7 @@ class Policy(Public):
 
     @property
     def named_paths(self) -> tuple[str, ...]:
-        """The files, patterns and folders that ``source`` names, as they are written there."""
+        """The files, patterns and folders in ``source``, as written there."""
         match self.source:
             case str() as path:
                 return (path,)
@@ -318,7 +319,7 @@ class Policy(Public):
 
     @property
     def served_by(self) -> str | None:
-        """The name of a table without a local file, which gives it one ledger; else None."""
+        """The name of a table without a local file, by which its ledger is found; else None."""
         if self.spark is not None:
             return f"spark {self.spark.spark.lower()}"
         if self.adbc is not None:
@@ -327,13 +328,13 @@ class Policy(Public):
 
     @property
     def each(self) -> tuple[Policy, ...]:
-        """The policies of all tables, each as ``at`` gives it; of a policy that is one table, itself."""
+        """The policies of all tables, as ``at`` gives them; for a policy of one table itself."""
         return tuple(map(self.at, self.tables)) or (self,)
 
     def at(self, table: str | None = None) -> Policy:
-        """The policy of one of its tables; without a name itself, where it is a policy of one table.
+        """The policy of one of its tables; a policy of one table itself, without a name.
 
-        Raises ``QueryError`` for no table of it, and without a name where it has several.
+        Raises ``QueryError`` for an unknown table, and without a name if there are several tables.
         """
         if table is None and (self.table or not self.tables):
             return self
@@ -342,8 +343,8 @@ class Policy(Public):
                 f"must be named: {self.dataset!r} has the tables {', '.join(self.tables)}", parameter="table"
             )
         if table not in self.tables:
-            known = f"its tables are {', '.join(self.tables)}" if self.tables else "it is one table, without a name"
-            raise QueryError(f"is {table!r}; {self.dataset!r} has no such table: {known}", parameter="table")
+            choices = f"its tables are {', '.join(self.tables)}" if self.tables else "it is one table, without a name"
+            raise QueryError(f"is {table!r}; {self.dataset!r} has no such table: {choices}", parameter="table")
         return self.tables[table].model_copy(update={"tables": self.tables})
 
     @property
@@ -378,39 +379,41 @@ class Policy(Public):
 
     @property
     def logged(self) -> dict[str, JsonValue]:
-        """The keys that the ledger records beside the cap and its rule: all that differ from defaults.
+        """The keys that the ledger records besides the cap and its rule: all that differ from defaults.
 
-        Those of each table stand under its name: it is one record whichever of them is opened.
+        Keys of tables are under the tables' names, so the record is the same for each opened table.
         """
         if self.tables:
-            each = {name: own.logged for name, own in self.tables.items()}
-            own = {name: {key: body[key] for key in body.keys() & _OF_TABLES} for name, body in each.items()}
+            each = {name: table.logged for name, table in self.tables.items()}
+            tables = {name: {key: body[key] for key in body.keys() & _OF_TABLES} for name, body in each.items()}
             shared = {key: value for key, value in next(iter(each.values())).items() if key not in _OF_TABLES}
             unit = {} if self.unit is None else {"privacy_unit": self.unit.model_dump(mode="json")}
-            return shared | unit | {"tables": own}
+            return shared | unit | {"tables": tables}
         public = self.schema_.model_dump(mode="json", exclude_defaults=True)
         beside = self.going(Goes.LOGGED) - {"cap", "cap_rule"}
         return public | self.model_dump(mode="json", exclude_defaults=True, include=beside)
 
     @property
     def reading(self) -> JsonValue:
-        """The keys that decide how the source's rows are read, beside their columns.
+        """The keys that decide how the source's rows are read, without columns.
 
-        A later key is one of them unless it is listed here. A column is not: what it declares is in the
-        identity of its partitions. But it has a part in which rows are kept of a unit.
+        A new key is included unless ``_READS_NOTHING`` lists it. Columns are not: their declarations are
+        part of the identity of their partitions. With a privacy unit they also decide which rows are
+        kept, so the digest of a row is included.
         """
-        own: list[JsonValue] = [READING, self._reads, None if self.bounded_unit is None else self.schema_.row_digest]
-        joined = () if self.joined is None else self.joined.tables.values()
-        return [*own, *([one.table, one._reads, one.bounded_unit.column if one.bounded_unit else ""] for one in joined)]
+        row_digest = None if self.bounded_unit is None else self.schema_.row_digest
+        tables = () if self.joined is None else self.joined.tables.values()
+        joined = [[each.table, each._reads, each.bounded_unit.column if each.bounded_unit else ""] for each in tables]
+        return [READING, self._reads, row_digest, *joined]
 
     @property
     def _reads(self) -> JsonValue:
         keys = self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_READS_NOTHING)
-        return {key: value for key, value in keys.items() if value}  # `csv: {}` says nothing
+        return {key: value for key, value in keys.items() if value}  # `csv: {}` changes nothing
 
     @property
     def digest(self) -> str:
-        """Identifies the schema, or those of all tables."""
+        """Identifies the schema, or the schemas of all tables."""
         schemas = {name: table.schema_.digest for name, table in self.tables.items()}
         text = json.dumps(schemas, sort_keys=True).encode()
         return hashlib.blake2b(text, digest_size=16).hexdigest() if schemas else self.schema_.digest
@@ -430,12 +433,14 @@ class Policy(Public):
         """The fields that the provider has not reviewed yet, for example ``columns.age.upper``."""
         if not self.tables:
             return self.own_unreviewed_fields()
-        return [f"tables.{name}.{field}" for name, own in self.tables.items() for field in own.own_unreviewed_fields()]
+        return [f"tables.{name}.{key}" for name, table in self.tables.items() for key in table.own_unreviewed_fields()]
 
     def own_unreviewed_fields(self) -> list[str]:
-        """Those of this table alone."""
-        own = list(self.unreviewed)
-        return own + [f"columns.{name}.{field}" for name, column in self.columns.items() for field in column.unreviewed]
+        """The unreviewed fields of this table alone."""
+        fields = list(self.unreviewed)
+        return fields + [
+            f"columns.{name}.{field}" for name, column in self.columns.items() for field in column.unreviewed
+        ]
 
     def require_reviewed(self) -> None:
         """Raises ``PolicyError`` if a field is unreviewed."""
@@ -454,28 +459,28 @@ class Policy(Public):
             name: {"type": column.type} | _plain(column.model_dump(mode="json", exclude_defaults=True))
             for name, column in self.columns.items()
         }
-        rest = _plain(
+        keys = _plain(
             self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"columns"})
         )
-        return write_yaml({"dataset": self.dataset} | rest | {"columns": columns}, None)
+        return write_yaml({"dataset": self.dataset} | keys | {"columns": columns}, None)
 
 
 def _require_tables(policy: Mapping[Any, Any], tables: Mapping[Any, Any]) -> None:
-    """Raises ``ValueError`` for keys that stand in the wrong place in a policy of several tables."""
-    for name, own in tables.items():
+    """Raises ``ValueError`` for keys in the wrong place of a policy of several tables."""
+    for name, keys in tables.items():
         if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name)):
             raise ValueError(f"a table is called {name!r}; write letters, digits, `_` and `-`, at most 64")
-        if not isinstance(own, dict):
+        if not isinstance(keys, dict):
             raise ValueError(f"the table {name!r} must be keys with values")
-        if wrong := [key for key in own if key not in _OF_TABLES]:
+        if wrong := [key for key in keys if key not in _OF_TABLES]:
             raise ValueError(f"{first_of(wrong, 3)}: no key of a table ({name!r}), but of the policy")
     if wrong := [key for key in policy if key in _OF_TABLES - {"privacy_unit"}]:
         raise ValueError(f"{first_of(wrong, 3)}: a key of each table, so it cannot stand beside `tables`")
     if policy.get("ledger") is None:
         raise ValueError("name a `ledger`: several tables have one, and it lies beside none of them")
     if any(
-        not isinstance(own.get("privacy_unit"), (dict, PrivacyUnit))
-        for own in [policy, *({**policy, **t} for t in tables.values())]
+        not isinstance(keys.get("privacy_unit"), (dict, PrivacyUnit))
+        for keys in [policy, *({**policy, **t} for t in tables.values())]
     ):
         raise ValueError(
             "`privacy_unit` must be a column with people in each table, such as {column: person, max_rows: 3}"
@@ -483,14 +488,14 @@ def _require_tables(policy: Mapping[Any, Any], tables: Mapping[Any, Any]) -> Non
 
 
 def _plain(fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Writes decimals as YAML numbers where that is exact."""
+    """Writes decimals as YAML numbers if that is exact."""
     return {key: plain_number(value) if key in _NUMBERS else value for key, value in fields.items()}
 
 
 _OF_TABLES = {"source", "csv", "rows_version", "columns", "max_rows", "privacy_unit", "cohorts", "unreviewed"}
-"""The keys of a table among several; all others are the policy's."""
+"""The keys of a table among several; all other keys are the policy's."""
 READING = 1
-"""Raised whenever this package reads a value of a source otherwise than before: rows are then other rows."""
+"""Increased whenever this package changes how it reads values of a source, because then rows are other rows."""
 _READS_NOTHING: Mapping[str, IncEx | bool] = {
     **dict.fromkeys(("version", "dataset", "rows_version", "columns", "max_rows", "adjacency", "privacy_unit"), True),
     **dict.fromkeys(("ledger", "cap", "cap_rule", "padding", "memory_limit", "max_work", "sign_in", "secure"), True),

@@ -2,5 +2,5 @@
 """Datasets behind HTTPS, for analysts.
 
 It keeps no state but open datasets; the ledger makes a retry safe. Read ``app.py`` first,
-then ``api/gate.py``.
+then ``gate.py``.
 """

@@ -47,7 +47,7 @@ def create_app(
 
     Args:
         datasets: The served datasets.
-        settings: Limits, where they differ from the usual.
+        settings: Limits; None for the usual ones.
         log: The provider's log of requests.
         metrics_address: The host, first port and number of ports of metrics; None for none.
         reload: The function that SIGHUP calls; None to read the policies alone.
@@ -129,7 +129,7 @@ def _lifespan(
     reload: Reload,
     listening: Callable[[], None],
 ) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
-    """Makes what happens around serving: the log says so, and in the end all is closed."""
+    """Makes the start and the end of serving: both are logged, and at the end all is closed."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -144,11 +144,11 @@ def _lifespan(
             failed=datasets.failed or None,
             pid=os.getpid(),
         )
-        with suppress(ValueError, RuntimeError):  # only a process's first thread takes signals
+        with suppress(ValueError, RuntimeError):  # only the main thread takes signals
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
         if gate.people is not None:
             await asyncio.to_thread(gate.people.begin)
-        await gate.workers.start()  # no request waits for that
+        await gate.workers.start()  # before requests come
         watching = asyncio.create_task(readiness.watch())
         listening()
         yield
@@ -180,17 +180,17 @@ async def _unexpected(_: Request, __: Exception) -> Response:
 
 
 class Reload:
-    """The effect of SIGHUP: it reads the log's file, the policies and the certificate again, and logs the changes.
+    """The effect of SIGHUP: opens the log's file, the policies and the certificate again, and logs the changes.
 
-    Grants, tokens and terms need none of it: they are in the ledger, and count at once.
+    Grants, tokens and terms need no reload: they are in the ledger, and take effect at once.
 
     Args:
         datasets: The served datasets.
-        log: The provider's.
+        log: The provider's log.
 
     Attributes:
-        certificate: A function that reads the certificate again, and says whether it changed. If it
-            raises, the old one stays in force.
+        certificate: A function that reads the certificate again, and returns whether it changed. If it
+            raises, the old certificate stays.
     """
 
     def __init__(self, datasets: Datasets, log: RequestLog) -> None:
@@ -199,18 +199,18 @@ class Reload:
         self.certificate: Callable[[], bool] = lambda: False
 
     def ask(self) -> None:
-        """Begins to read, in a thread of its own that waits for the one before it; one at most waits."""
+        """Starts a reload in a thread, after a running one; at most one reload waits."""
         self._log.reopen()
         if self._waits.acquire(blocking=False):
-            # A source may take minutes to encode, and no shutdown waits for that.
+            # A daemon thread: a source may take minutes to encode, and no shutdown waits for that.
             threading.Thread(target=self._read, name="pinq-reload", daemon=True).start()
 
     def _read(self) -> None:
         with self._alone:
-            self._waits.release()  # what changes from now on, the next one reads
+            self._waits.release()  # the next reload reads later changes
             try:
                 self.now()
-            except Exception:  # whose text may quote data
+            except Exception:  # its text may quote data
                 LOG.exception("a reload failed")
                 self._log.write("reload failed")
 

@@ -42,13 +42,13 @@ class Users:
         self._close, self._count, self._lock = close, 1, threading.Lock()
 
     def come(self) -> Users:
-        """Counts one more."""
+        """Counts one more user."""
         with self._lock:
             self._count += 1
         return self
 
     def go(self) -> None:
-        """Counts one less."""
+        """Counts one user less."""
         with self._lock:
             self._count -= 1
             is_last = self._count == 0
@@ -63,9 +63,9 @@ class DatasetState:
     Attributes:
         policy: The policy under which it is open.
         url: The place of its ledger.
-        salt: The ledger's own salt, which tells it from another one in its place.
+        salt: The ledger's salt, which distinguishes it from another ledger in its place.
         source: The facts of its source's files, from before they were read.
-        version: The version of the rows that they are.
+        version: The version of the rows.
         closed: The numbers of the closed cohorts' versions, by the keys of their parts.
     """
 
@@ -81,17 +81,17 @@ class DatasetState:
 class Dataset:
     """One open dataset.
 
-    It is closed once it is served no more and its last lease has ended. Engine and ledger may be
-    those of a later state of it too, and close with the last one.
+    It is closed when it is no longer served and its last lease has ended. A later state of the dataset
+    may share its engine and ledger, which are closed with their last user.
 
     Attributes:
         policy: The policy under which it is open.
         ledger: The ledger that is charged.
-        curator: The monitor that answers them.
-        rows: The encoded rows, and the version of them that they are.
+        curator: The monitor that answers requests.
+        rows: The encoded rows, and their version.
         meter: The meter of its analysts' work.
         trouble: The reason why its ledger last failed a request, until it can be written again.
-        users: The server, while it is served, and each lease.
+        users: The count of users: the server, while it serves it, and each lease.
     """
 
     policy: Policy
@@ -114,13 +114,13 @@ class Dataset:
         table: str | None = None,
         meter: Meter | None = None,
     ) -> Dataset:
-        """Opens a policy's ledger and encodes its source; the provider's own act.
+        """Opens a policy's ledger and encodes its source, as an act of the provider.
 
         Args:
-            policy: Reviewed.
-            data: The table that is encoded; None for the policy's source.
+            policy: The reviewed policy.
+            data: The table to encode; None for the policy's source.
             processes: The number of processes that serve it.
-            table: The table's name, where the policy has several.
+            table: The table's name, if the policy has several.
             meter: The counter of analysts' work at the policy's other tables; None for a new one.
         """
         loaded = load_policy(policy).at(table)
@@ -133,10 +133,10 @@ class Dataset:
 
     @classmethod
     def beside(cls, state: DatasetState, meter: Meter) -> Dataset:
-        """Opens a dataset that another process has open, of the same rows; nothing is logged.
+        """Opens a dataset that another process has open, with the same rows; logs nothing.
 
         Args:
-            state: The dataset's state there.
+            state: The dataset's state in the other process.
             meter: The meter of analysts' work.
 
         Raises:
@@ -144,7 +144,7 @@ class Dataset:
             LedgerError: Another ledger is in its place.
         """
         policy = state.policy
-        _require_same(policy, state.source)  # before it is encoded for nothing
+        _require_same(policy, state.source)  # before the costly encoding
         with ExitStack() as refused:
             ledger = Ledger(state.url, policy.dataset, create=False, heads=heads_folder())
             refused.callback(ledger.close)
@@ -157,27 +157,26 @@ class Dataset:
         return cls._of(policy, ledger, OpenRows(engine, state.source, state.version, state.closed), meter)
 
     def renewed(self, policy: Policy) -> Dataset:
-        """Opens it under a policy that may have changed, by the rules that hold at a start.
+        """Opens it under a policy that may have changed, by the rules of a start.
 
-        Ledger and codes are kept where they would be the same ones. The ledger hears of the policy
-        last, so a source that cannot be read leaves no trace of a policy that never held.
+        Ledger and codes are kept if they would be equal. The policy is logged last, so a source that
+        cannot be read leaves no trace of a policy that never held.
 
         Returns:
-            This very dataset where nothing changed, else another one. This one goes on answering.
+            This dataset if nothing changed, else another one. This one goes on answering.
 
         Raises:
-            PolicyError, LedgerError: As ``open``. The dataset is served as before; at most the
-                ledger has one more version of the rows, without queries.
+            PolicyError, LedgerError: As ``open``. The dataset is served as before; the ledger may have
+                one more version of the rows, without queries.
         """
         policy.require_reviewed()
         same, source = url_of(ledger_url(policy)) == self.ledger.url, source_facts(policy)
         if same:
-            ledger_url(policy, create=True)  # files that came meanwhile are claimed for it
+            ledger_url(policy, create=True)  # claims new files for the ledger
         ledger = self.ledger if same else guarding_ledger(policy, create=True, heads=heads_folder())
-        # Another ledger has another salt, and with it other coins and other rows of a unit: it
-        # needs codes of its own.
-        kept = ledger is self.ledger and source == self.source and not self.engine.problem()
-        same_codes = kept and _codes(policy) == _codes(self.policy)
+        # Another ledger has another salt, so other coins and other rows of a unit: it needs other codes.
+        same_rows = ledger is self.ledger and source == self.source and not self.engine.problem()
+        same_codes = same_rows and _codes(policy) == _codes(self.policy)
         with ExitStack() as refused:
             if ledger is not self.ledger:
                 refused.callback(ledger.close)
@@ -208,7 +207,7 @@ class Dataset:
         return opened
 
     def close(self) -> None:
-        """Closes it once its last lease has ended: it is served no more."""
+        """Ends serving it; it is closed when its last lease has ended."""
         self.users.go()
 
     def _end(self) -> None:
@@ -223,7 +222,7 @@ class Dataset:
 
     @property
     def engine(self) -> Engine:
-        """Counts for the curator."""
+        """The engine that counts for the curator."""
         return self.rows.engine
 
     @property
@@ -237,9 +236,9 @@ class Dataset:
         return self.policy.name
 
     def outdated(self) -> str:
-        """Describes the differences of the source's files from the encoded ones; empty for none.
+        """The change of the source's files since they were encoded, in words; empty for none.
 
-        Files are looked at and not read: the price follows their number.
+        Only facts of files are read, not their content, so the cost follows the number of files.
         """
         try:
             now = source_facts(self.policy)
@@ -251,7 +250,7 @@ class Dataset:
         return "its source is not there any more" if gone else "its source changed after it was encoded"
 
     def difference(self, later: Dataset) -> str:
-        """Names the policy keys in which a later state differs, and says if its codes are new."""
+        """The policy keys in which a later state differs, and whether its codes or version are new, in words."""
         keys = [key for key in Policy.model_fields if getattr(self.policy, key) != getattr(later.policy, key)]
         encoded = [] if later.engine is self.engine else ["encoded again"]
         if later.rows.version != self.rows.version:
@@ -265,7 +264,7 @@ def _require_same(policy: Policy, source: tuple[FileFacts, ...]) -> None:
 
 
 def _codes(policy: Policy) -> tuple[object, ...]:
-    """The declarations that decide a table's codes and their counting, beside the source's content."""
+    """The declarations that, with the source's content, decide a table's codes and their counting."""
     return policy.schema_, policy.source, policy.csv, policy.reading, policy.rows_version, policy.cohorts, policy.folder
 
 
@@ -294,9 +293,9 @@ class Datasets:
         datasets: The served datasets.
 
     Attributes:
-        served: By name. A reload puts another mapping in its place, so a look at it sees one moment.
+        served: The datasets by name. A reload replaces the whole mapping, so a reader sees one state.
         files: The policy file of each.
-        drafts: Policy files of a folder that are not served, for they are not reviewed yet.
+        drafts: Policy files of a folder that are not served, because they are not reviewed yet.
         failed: The policies that could not be opened at the start or the last reload, with reasons.
     """
 
@@ -312,9 +311,9 @@ class Datasets:
     def open(
         cls, paths: Iterable[str | os.PathLike[str]], *, processes: int = 1, required: Iterable[Path] = ()
     ) -> Datasets:
-        """Opens policy files, and every ``*.yaml`` of folders but for unreviewed drafts.
+        """Opens policy files, and every ``*.yaml`` of folders except unreviewed drafts.
 
-        A dataset that cannot be opened is not served (``failed``), and keeps no other from being served.
+        A dataset that cannot be opened is not served (``failed``); the others are.
 
         Args:
             paths: Files and folders.
@@ -322,16 +321,16 @@ class Datasets:
             required: The files without which the server does not start.
 
         Raises:
-            PolicyError: None can be opened; a file was named that is no policy or not reviewed; two
-                policies have one name; several processes would pad.
-            LedgerError: A ledger that cannot be trusted, and nothing else to serve.
+            PolicyError: None can be opened; a named file is not a policy, or not reviewed; two
+                policies have one name; or several processes would pad.
+            LedgerError: A ledger cannot be trusted, and there is nothing else to serve.
         """
         datasets, must = cls(()), {*required}
         datasets._paths, datasets._processes = [*map(Path, paths)], processes
-        listed = datasets._listed()
-        _require_together(listed, processes)
-        *_, faults = read = datasets._read(listed)
-        datasets.failed = datasets._swap(*read).failed
+        policy_files = datasets._listed()
+        _require_together(policy_files, processes)
+        *_, faults = opened = datasets._read(policy_files)
+        datasets.failed = datasets._swap(*opened).failed
         if not datasets.served or not must.isdisjoint(faults):
             datasets.close()
             kind = type(next(iter(faults.values()), PolicyError()))
@@ -341,17 +340,17 @@ class Datasets:
     def reload(self) -> Reloaded:
         """Reads all policies again. If a policy cannot be opened, its old dataset stays.
 
-        A policy of a folder that is there no more is served no more. Queries that were let in end
-        under the policy that let them in.
+        A policy that was removed from a folder is no longer served. Running queries end under the policy
+        that admitted them.
         """
         try:
-            listed = self._listed()
+            policy_files = self._listed()
         except (PolicyError, OSError) as error:
             return Reloaded(failed=(str(error),))
-        return self._swap(*self._read(listed))
+        return self._swap(*self._read(policy_files))
 
     def _listed(self) -> list[tuple[Path, Path]]:
-        """The policy files that are there now, each with the path that led to it."""
+        """The present policy files, each with the path that led to it."""
         return [(path, file) for path in self._paths for file in _files(path)]
 
     def _read(self, paths: Sequence[tuple[Path, Path]]) -> _Read:
@@ -359,9 +358,8 @@ class Datasets:
         served, places = dict[str, Dataset](), dict[str, Path]()
         drafts, faults, files = list[Path](), dict[Path, PinqError](), [file for _, file in paths]
         for path, file in paths:
-            # A file that was served stays served as it was where it is wrong now, and is no draft
-            # again.
-            before = [name for name, own in self.files.items() if own == file]
+            # A served file that is faulty now stays served in its old state, and never becomes a draft.
+            before = [name for name, earlier in self.files.items() if earlier == file]
             policy = _tried(file, partial(load_policy, file))
             if isinstance(policy, Policy) and path.is_dir() and not before and policy.unreviewed_fields():
                 drafts.append(file)
@@ -374,7 +372,7 @@ class Datasets:
                     fault = dataset
                     break
                 opened[dataset.name] = dataset
-            if fault is not None:  # the tables of one policy are served all or none
+            if fault is not None:  # all tables of a policy are served, or none
                 faults[file] = fault
                 for dataset in {*opened.values()} - {*self.served.values()}:
                     dataset.close()
@@ -387,13 +385,13 @@ class Datasets:
         """Opens the dataset of a policy file while the old one of its name is served."""
         _require_one_clock(policy, self._processes)
         served = self.served.get(policy.name)
-        own = file if served is None else self.files[served.name]
-        if policy.name in others or (own != file and own in files):
+        before = file if served is None else self.files[served.name]
+        if policy.name in others or (before != file and before in files):
             raise _same_name(policy.name)
         if served is not None:
             return served.renewed(policy)
         beside = (others.get(table.name) for table in policy.each)
-        meter = next((other.meter for other in beside if other is not None), None)
+        meter = next((dataset.meter for dataset in beside if dataset is not None), None)
         return Dataset.open(policy, processes=self._processes, table=policy.table or None, meter=meter)
 
     def _swap(
@@ -403,14 +401,14 @@ class Datasets:
         drafts: tuple[Path, ...],
         faults: Mapping[Path, PinqError],
     ) -> Reloaded:
-        """Serves other datasets from now on."""
+        """Replaces the served datasets."""
         failed = tuple(map(str, faults.values()))
         if not served:
             verb = "is" if len(drafts) == 1 else "are"
             why = f": {', '.join(map(str, drafts))} {verb} not reviewed yet." if drafts else "."
             return Reloaded(failed=failed or (f"There is no policy to serve{why}",))
         with self._lock:
-            before, self.served = self.served, served  # at once: each request sees the one or the other
+            before, self.served = self.served, served  # at once, so each request sees the old or the new state
         self.files, self.drafts = places, drafts
         for name, dataset in before.items():
             if served.get(name) is not dataset:
@@ -425,7 +423,7 @@ class Datasets:
 
     @contextmanager
     def leased(self, name: str) -> Iterator[Dataset]:
-        """Keeps a dataset open meanwhile; any one where none has this name, so that both take as long."""
+        """Keeps a dataset open; for an unknown name any other, so that both take the same time."""
         with self._lock:  # a reload must not close it between the two lines
             dataset = self.served.get(name, next(iter(self.served.values())))
             dataset.users.come()
@@ -435,7 +433,7 @@ class Datasets:
             dataset.users.go()
 
     def know(self, hashed: str) -> bool:
-        """Whether the token with a digest opens a dataset, as far as this process has read."""
+        """Whether the token with this digest opens a dataset, as far as this process has read."""
         return any(dataset.ledger.known_grant_of_token(hashed) is not None for dataset in self.served.values())
 
     def close(self) -> None:
@@ -445,36 +443,36 @@ class Datasets:
 
 
 def _tried(file: Path, act: Callable[[], T]) -> T | PinqError:
-    """The outcome of opening what a policy file declares, or its fault, which names the file."""
+    """The result of ``act`` on a policy file, or its error, with the name of the file."""
     try:
         return act()
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic of a library in Rust is no Exception
+    except BaseException as error:  # a panic of a Rust library is not an Exception
         if isinstance(error, (PinqError, OSError, ModuleNotFoundError)):
             text = str(error) if str(file) in str(error) else f"{file}: {error}"
-        else:  # whose text may quote data
+        else:  # its text may quote data
             _log.exception("%s cannot be opened", file)
             text = f"{file}: Something unexpected went wrong; `pinq check {file}` may say more."
         return (LedgerError if isinstance(error, LedgerError) else PolicyError)(text)
 
 
 def _require_together(paths: Sequence[tuple[Path, Path]], processes: int) -> None:
-    """Raises an error, before anything is encoded, for a start that the command line has wrong."""
+    """Raises an error, before anything is encoded, if the command line is wrong."""
     names = set[str]()
     for path, file in paths:
         policy = _tried(file, partial(load_policy, file))
         if path.is_dir() and (isinstance(policy, PinqError) or policy.unreviewed_fields()):
-            continue  # a fault of a folder's file is no reason not to serve the others, and a draft is none
+            continue  # the other files of a folder are served without faulty files and drafts
         if isinstance(policy, PinqError):
             raise policy
         if (fault := _tried(file, policy.require_reviewed)) is not None:
             raise fault
         _require_one_clock(policy, processes)
-        named = {table.name for table in policy.each}
-        if both := names & named:
+        table_names = {table.name for table in policy.each}
+        if both := names & table_names:
             raise _same_name(min(both))
-        names |= named
+        names |= table_names
 
 
 def _require_one_clock(policy: Policy, processes: int) -> None:

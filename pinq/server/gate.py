@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request's way through the server.
+"""The path of a request through the server.
 
 ::
 
     token - limits - the token's queue: body - a thread: authorise, work - padding - log - response
 
-With padding a token's requests run one at a time. The clock of a request starts when its body is
-there and its work begins, and padding keeps its turn in the queue: so the token's next request does
-not begin, and is not dated, before the bucket ends. A clock that started when a request arrives, or
-two that run at once, would let the asker choose how the work lies in a bucket, and so measure it
-more finely. Every failure becomes an error of one shape. Blocking work (ledger, engine) never
-runs on the event loop.
+With padding a token's requests run one at a time. The clock of a request starts after its body was
+read, when its work begins, and the request keeps its turn until the end of the time bucket. So the
+token's next request does not begin, and has no date, before the bucket ends. If clocks started at
+arrival, or ran side by side, a client could shift work within a bucket and so measure its time more
+finely. Every failure becomes an error of one shape. Blocking work (ledger, engine) never runs on the
+event loop.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Gate:
 
     Args:
         datasets: The served datasets.
-        settings: Limits.
-        log: The provider's.
+        settings: The limits.
+        log: The provider's log.
 
     Attributes:
         people: The sign-in; None if no policy declares one.
@@ -69,8 +69,9 @@ class Gate:
     def __init__(self, datasets: Datasets, settings: Settings, log: RequestLog) -> None:
         self.datasets, self.settings, self.log = datasets, settings, log
         self.workers = Workers(datasets, settings, log)
-        declared = [one.policy.sign_in for one in datasets.served.values() if one.policy.sign_in is not None]
-        if len({(own.issuer, own.client, own.claim) for own in declared}) > 1:
+        policies = [dataset.policy for dataset in datasets.served.values()]
+        declared = [policy.sign_in for policy in policies if policy.sign_in is not None]
+        if len({(sign_in.issuer, sign_in.client, sign_in.claim) for sign_in in declared}) > 1:
             raise PolicyError("The policies of a server sign in at one identity provider, as one client by one claim.")
         self.people = People(declared[0]) if declared else None
         self.metrics = Metrics()
@@ -86,8 +87,8 @@ class Gate:
             http: The request; its path names the dataset.
             route: The name of the route in log and metrics.
             work: A function that makes the answer.
-            charges: Whether the work gives nothing away before a charge, which looks at the token
-                too, or ``Visit.authorise``: so the ledger need not be read for the token alone.
+            charges: Whether the work reveals nothing before its charge, which checks the token. Then
+                the ledger need not be read for the token alone.
         """
         address = http.client.host if http.client else "-"
         token = _token(http)
@@ -106,12 +107,12 @@ class Gate:
         )
         if "transfer-encoding" in http.headers:
             response.headers["Connection"] = "close"  # RFC 9112, sec. 6.1
-        await self._pad(visit)  # what did not come as far as a queue
+        await self._pad(visit)  # for requests that did not reach a queue
         self._note(visit, response.status_code, error)
         return response
 
     async def close(self) -> None:
-        """Ends what still runs, between two steps: what it was charged stays, unanswered."""
+        """Ends running work between two steps; its charges stay, without an answer."""
         await self.workers.close()
         if self.people is not None:
             self.people.close()
@@ -120,7 +121,7 @@ class Gate:
                 await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
 
     async def _admitted(self, http: Request, visit: Visit, work: Work, charges: bool, token: str) -> str:
-        """Does a request's work once its token's turn has come."""
+        """Does a request's work when it is the token's turn."""
         spoken = http.headers.get(PROTOCOL_HEADER, PROTOCOL)
         if spoken != PROTOCOL:
             raise QueryError(
@@ -147,7 +148,7 @@ class Gate:
         except NotAuthorised:
             self._throttle.wrong(visit.address, visit.token)
             raise
-        except TooManyRequests:  # waits for the bucket of the token's own dataset, not for another's
+        except TooManyRequests:  # the bucket is that of the token's dataset
             visit.dataset = visit.dataset or self.datasets.served.get(self._throttle.opens(visit.token))
             raise
         finally:
@@ -155,16 +156,16 @@ class Gate:
                 self._throttle.right(visit.token, visit.opened[0].name)
 
     async def _worked(self, http: Request, visit: Visit, work: Work, charges: bool) -> str:
-        """Reads the body and does the work: in a thread where it is light, else in a worker."""
+        """Reads the body and does the work: light work in a thread, other work in a worker."""
         settings, size = self.settings, _size(http)
         async with AsyncExitStack() as room:
             if size > settings.light_body and not self.datasets.know(visit.token):
-                await self._in_thread(visit.authorise)  # only who may ask may fill the memory
+                await self._in_thread(visit.authorise)  # before a large body fills the memory
             if size > settings.moment_body:
                 await room.enter_async_context(self._body_of[visit.token])
                 await room.enter_async_context(self._bodies)
             body = b"" if http.method == "GET" else await read_body(http, settings.max_body, settings.body_seconds)
-            visit.clock = time.monotonic()  # how long the body took is the sender's choice
+            visit.clock = time.monotonic()  # without the time of the body, which the sender chooses
             heavy = len(body) > settings.moment_body
             if len(body) <= settings.light_body:
                 visit.deadline = Deadline(settings.work_seconds, settings.light_work, token=visit.token)
@@ -175,42 +176,36 @@ class Gate:
             elif visit.grant is None:
                 await self._in_thread(visit.authorise)
             look = partial(self._look, http, visit)
-            with suppress(TooHeavy):  # a body of middle size is priced in the worker
+            with suppress(TooHeavy):  # the worker prices a body of medium size
                 return await self.workers.do(visit, work, body, look, heavy=heavy)
             return await self.workers.do(visit, work, body, look, heavy=True)
 
-    async def _in_thread(self, work: Callable[..., T], *given: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *given))
+    async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments))
 
     async def _look(self, http: Request, visit: Visit, stop: Callable[[float], None]) -> None:
-        """Ends work whose client has gone or whose grant has ended.
+        """Stops work if its client disconnected or its grant ended.
 
-        With padding a client that goes ends it at the end of a time bucket only: else the log would
-        say whether work was done when its asker chose to go.
+        With padding a disconnect stops work only at the end of a time bucket. Else the log would show
+        whether the work was done at a moment that the client chose.
         """
         dataset, _ = visit.opened
         if await http.is_disconnected():
             bucket, now = dataset.policy.padding_seconds, time.monotonic()
-            # Clock 10 s, buckets of 2 s, now 13.5 s: the bucket ends at 10 + 2 * 2 = 14 s.
+            # With clock 10 s, buckets of 2 s and now 13.5 s, the bucket ends at 10 + 2 * 2 = 14 s.
             stop(visit.clock + math.ceil((now - visit.clock) / bucket) * bucket if bucket else now)
-        with suppress(LedgerError):  # it may be back at the next look
+        with suppress(LedgerError):  # the ledger may work again at the next look
             if await self._in_thread(dataset.ledger.grant_of_token, visit.token) is None:
                 stop(0.0)
 
     def _alone(self, hashed: str) -> bool:
-        """Whether a token's requests run one at a time.
-
-        They do with padding, and while nobody knows yet what the token opens.
-        """
+        """Whether a token's requests run one at a time: with padding, or while the token's dataset is unknown."""
         opened = self.datasets.served.get(self._throttle.opens(hashed))
         return opened is None or opened.policy.padding is not None
 
     @asynccontextmanager
     async def _padded(self, visit: Visit) -> AsyncIterator[None]:
-        """Ends what is inside, also with an error, at the end of a time bucket.
-
-        Cancelled work ends at once.
-        """
+        """Ends the block, also with an error, at the end of a time bucket; cancelled work ends at once."""
         try:
             yield
         except Exception:
@@ -221,7 +216,7 @@ class Gate:
     async def _pad(self, visit: Visit) -> None:
         """Waits for the end of the time bucket, once.
 
-        The duration of work depends on rows; the bucket in which it ends says less.
+        The duration of work depends on rows; the bucket in which it ends reveals less.
         """
         if visit.padded:
             return
@@ -229,16 +224,17 @@ class Gate:
         if visit.dataset is not None:
             bucket = visit.dataset.policy.padding_seconds
         else:
-            # The wait of a refused token must not distinguish datasets: the longest bucket; without
-            # padding one that a look into a ledger fits into.
-            bucket = max(REFUSAL_SECONDS, *(one.policy.padding_seconds for one in self.datasets.served.values()))
+            # The wait of a refused token must not distinguish datasets. So it is the longest bucket, or
+            # without padding a time in which a ledger can be read.
+            served = self.datasets.served.values()
+            bucket = max(REFUSAL_SECONDS, *(dataset.policy.padding_seconds for dataset in served))
         if bucket:
-            # Buckets of .5 s: work of .7 s is answered after 1 s.
+            # With buckets of 0.5 s, work of 0.7 s is answered after 1 s.
             end = visit.clock + math.ceil((time.monotonic() - visit.clock) / bucket) * bucket
-            # An event loop wakes by whole milliseconds from when it went to sleep, so that one sleep
-            # would end as far from the bucket's end as the work did from a millisecond's.
-            while (left := end - time.monotonic()) > 0:
-                await asyncio.sleep(max(0, left - 0.002))
+            # An event loop sleeps for whole milliseconds. So a single sleep would miss the bucket's end by
+            # the fraction of a millisecond at which the work ended.
+            while (remaining := end - time.monotonic()) > 0:
+                await asyncio.sleep(max(0, remaining - 0.002))
 
     def _note(self, visit: Visit, status: int, error: PinqError | None) -> None:
         name = visit.dataset.name if visit.dataset is not None else None
@@ -250,7 +246,9 @@ class Gate:
             "request",
             route=visit.route,
             dataset=name
-            or (visit.dataset_name if visit.dataset_name in self.datasets.served else None),  # else perhaps a token
+            or (
+                visit.dataset_name if visit.dataset_name in self.datasets.served else None
+            ),  # an unknown name may be a token
             analyst=visit.grant.analyst if visit.grant is not None else None,
             address=visit.address,
             status=status,
@@ -277,7 +275,7 @@ async def read_body(http: Request, limit: int, seconds: float) -> bytes:
 
 
 def failure(error: PinqError, status: int | None = None) -> Response:
-    """Makes a response of an error; the files that a ledger's error names are for the provider alone."""
+    """Makes the response for an error. A ledger's error names files, so its text is replaced."""
     shown, headers = error, dict(_HEADERS)
     match error:
         case LedgerError():
@@ -294,12 +292,12 @@ def failure(error: PinqError, status: int | None = None) -> Response:
 
 def _token(http: Request) -> str:
     scheme, _, token = http.headers.get("authorization", "").partition(" ")
-    most = MAX_TOKEN if token.startswith(PREFIX) else MAX_ID_TOKEN
-    return token if scheme.lower() == "bearer" and len(token) <= most else ""
+    limit = MAX_TOKEN if token.startswith(PREFIX) else MAX_ID_TOKEN
+    return token if scheme.lower() == "bearer" and len(token) <= limit else ""
 
 
 def _size(http: Request) -> float:
-    """The stated length of a body; a body without one counts as large."""
+    """The stated length of a body; infinite without a statement."""
     length = http.headers.get("content-length", "")
     if http.method != "POST":
         return 0

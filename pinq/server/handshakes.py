@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The event loop of a server: it bounds connections that have not ended their TLS handshake.
 
-uvicorn counts a connection once its handshake has ended, and asyncio waits a minute for that. Until
-then a connection takes a file of the process, so a few hundred silent connections would leave no file
-for anybody else. Here each connection is accepted by itself, and at most ``HALF_OPEN`` handshakes wait:
-the next one ends the oldest. A handshake of an honest client takes a few round trips, so only silent
-connections become old.
+uvicorn counts a connection after its handshake, and asyncio waits a minute for that. Until then a
+connection takes a file of the process, so a few hundred silent connections would use up all files.
+Here each connection is accepted separately, and at most ``HALF_OPEN`` handshakes wait: the next one
+ends the oldest. A handshake of an honest client takes a few round trips, so only silent connections
+become old.
 
-Without TLS a proxy on the same machine asks, and connections are uvicorn's own business.
+Without TLS the only client is a proxy on the same machine, and uvicorn alone handles connections.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ try:
 except ImportError:  # on Windows
     from asyncio import SelectorEventLoop as Loop  # type: ignore[assignment]
 
-HALF_OPEN = 128  # handshakes at a time; the process keeps files for them beside those of connections
+HALF_OPEN = 128  # handshakes at a time; the process reserves files for them
 HANDSHAKE_SECONDS = 10.0
-GOODBYE_SECONDS = 1.0  # for a client to end TLS, too; an idle one does not, and a server that stops would wait for it
-PAUSE_SECONDS = 0.05  # before another try where the process has no file left
+GOODBYE_SECONDS = 1.0  # the wait for a client to end TLS; an idle client never does, and would delay a shutdown
+PAUSE_SECONDS = 0.05  # the pause before another try if the process has no file left
 
 
 class ServerLoop(Loop):
     """uvloop, or asyncio's loop, whose TLS servers bound their handshakes."""
 
     async def create_server(self, protocol_factory: Any, *args: Any, **words: Any) -> Any:
-        """Makes a server, as any loop does."""
+        """Makes a server; a server without TLS as usual."""
         context, listening = words.get("ssl"), words.get("sock")
         if context is None or listening is None:
             return await super().create_server(protocol_factory, *args, **words)
-        # uvicorn's processes call each socket that they share a Unix socket, and uvloop then sets no TCP_NODELAY.
+        # uvicorn's processes open a shared socket as a Unix socket, for which uvloop sets no TCP_NODELAY.
         listening = socket.socket(fileno=os.dup(listening.fileno()))
         listening.setblocking(False)
         listening.listen(words["backlog"])
@@ -75,7 +75,7 @@ class TlsServer:
         while True:
             try:
                 connection, _ = await self._loop.sock_accept(listening)
-            except OSError:  # too many files, or a client that has gone
+            except OSError:  # too many files, or the client disconnected
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             shaking = self._loop.create_task(self._shake(connection))
@@ -85,7 +85,7 @@ class TlsServer:
                 next(task for task in self._half_open if not task.cancelling()).cancel()
 
     async def _shake(self, connection: socket.socket) -> None:
-        with suppress(OSError):  # the client has gone, speaks no TLS, or took too long
+        with suppress(OSError):  # the client disconnected, does not speak TLS, or took too long
             await self._loop.connect_accepted_socket(
                 self._factory,
                 connection,
@@ -96,7 +96,7 @@ class TlsServer:
 
     def _end(self, shaking: asyncio.Task[None]) -> None:
         connection = self._half_open.pop(shaking)
-        if shaking.cancelled():  # perhaps before it had a transport that closes it
+        if shaking.cancelled():  # perhaps before a transport owned the connection
             connection.close()
 
     def close(self) -> None:
@@ -107,4 +107,4 @@ class TlsServer:
             listening.close()
 
     async def wait_closed(self) -> None:
-        """Returns at once: uvicorn looks after connections."""
+        """Returns at once: uvicorn waits for connections."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pace of requests: a queue and a rate for each token, and a count of wrong tokens.
 
-One event loop uses them, so there are no locks.
+Only the event loop uses them, so there are no locks.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ class Settings:
     """A server's limits.
 
     Attributes:
-        threads: Light requests that are worked on at a time.
-        heavy: Heavy requests that are worked on at a time, each in a worker process; one of each
-            dataset and one of each token. One more worker is for requests that take a moment.
-        light_work: The units of work up to which a request is light (a fiftieth of a second).
-        moment_work: The units of work up to which a request takes a moment (a tenth of a second).
-        light_body: Bytes up to which a body can be read in the server's own process.
-        moment_body: Bytes up to which reading a body takes a moment.
+        threads: The number of light requests at a time.
+        heavy: The number of heavy requests at a time, each in a worker process; at most one for each
+            dataset and for each token. One more worker is for short requests.
+        light_work: The largest work of a light request, in units (a fiftieth of a second).
+        moment_work: The largest work of a short request, in units (a tenth of a second).
+        light_body: The largest body, in bytes, that is read in the server's process.
+        moment_body: The largest body, in bytes, of a short request.
         work_seconds: The longest time of work on a request.
-        running: Requests of one token at a time; one where the dataset has padding.
-        waiting: The number of a token's further requests that may wait.
-        rate: The requests a second for one token; as many at once.
-        guesses: Wrong tokens a minute from one address before 429 takes the place of 401.
-        guesses_in_all: The same from all addresses together.
-        max_body: Bytes of a request.
-        bodies: Bodies of more than ``moment_body`` that are in memory at a time.
-        body_seconds: The longest time in which a request may arrive.
+        running: The number of running requests of one token; one with padding.
+        waiting: The number of waiting requests of one token.
+        rate: The requests a second for one token; a burst may have as many.
+        guesses: The wrong tokens a minute from one address before 429 replaces 401.
+        guesses_in_all: The same for all addresses together.
+        max_body: The largest body of a request, in bytes.
+        bodies: The number of bodies of more than ``moment_body`` in memory at a time.
+        body_seconds: The longest time in which a body must arrive.
     """
 
     threads: int = 16
@@ -49,7 +49,7 @@ class Settings:
     moment_work: int = 100
     light_body: int = 2**14
     moment_body: int = 2**16
-    work_seconds: float = 3 * MAX_WORK / 1000  # a unit is a millisecond: three times what a request may need
+    work_seconds: float = 3 * MAX_WORK / 1000  # a unit is a millisecond: three times the work limit of a request
     running: int = 4
     waiting: int = 64
     rate: float = 500.0
@@ -62,7 +62,7 @@ class Settings:
 
 @dataclass
 class _Queue:
-    """One token's: what runs, how many are in it, and how many more may come now."""
+    """The queue of one token: its running requests, their number with waiting ones, and its allowance."""
 
     running: asyncio.Semaphore
     allowance: float
@@ -84,7 +84,7 @@ class TokenQueues:
 
         Args:
             token: The token of the queue.
-            alone: Whether the token's requests run one at a time, in the order in which they came.
+            alone: Whether the token's requests run one at a time, in order of arrival.
 
         Raises:
             TooManyRequests: The token's pace or its queue is exceeded.
@@ -111,22 +111,22 @@ class TokenQueues:
     def _queue(self, token: str) -> _Queue:
         now, rate = self._clock(), self._settings.rate
         if token not in self._queues:
-            if len(self._queues) >= MANY:  # an idle queue is like none
+            if len(self._queues) >= MANY:  # an idle queue can be dropped
                 self._queues = {key: queue for key, queue in self._queues.items() if queue.inside or now - queue.at < 1}
             self._queues[token] = _Queue(asyncio.Semaphore(self._settings.running), rate, now)
         queue = self._queues[token]
-        # At a rate of 500 a token may ask 500 times at once, then once more every 2 ms.
+        # At a rate of 500 a token may send 500 requests at once, then one every 2 ms.
         queue.allowance, queue.at = min(rate, queue.allowance + (now - queue.at) * rate), now
         return queue
 
 
 @dataclass
 class AuthThrottle:
-    """Counts wrong tokens by address and minute, so that guessing is of no use.
+    """Counts wrong tokens by address and minute, so that guessing is useless.
 
-    Past the limit only tokens that were given out are looked at, as far as this process knows
-    without reading a ledger: a stranger behind the same proxy keeps out nobody who has one. A minute
-    begins with its first wrong token.
+    Above the limit only issued tokens are checked, as far as this process knows without reading a
+    ledger. So wrong tokens from one address never lock out valid tokens from it. A minute begins with
+    its first wrong token.
     """
 
     settings: Settings
@@ -138,16 +138,16 @@ class AuthThrottle:
     _right: dict[str, str] = field(default_factory=dict)
 
     def check(self, address: str, hashed: str) -> None:
-        """``TooManyRequests`` after too many wrong tokens, if this one was never given out."""
+        """Raises ``TooManyRequests`` after too many wrong tokens, unless this token was issued."""
         self._turn()
         many = self._wrong[address] >= self.settings.guesses or self._total >= self.settings.guesses_in_all
         if many and hashed not in self._right and not self.is_token(hashed):
             raise TooManyRequests("too many wrong tokens. Try again in a minute.", self._since + MINUTE - self.clock())
 
     def right(self, hashed: str, dataset: str) -> None:
-        """Notes a token that opened a dataset.
+        """Notes a token that opened a dataset; the last few thousand are kept.
 
-        It may be revoked since: it is looked at again each time. The last few thousand are kept.
+        The token may be revoked later, so the ledger is still asked each time.
         """
         self._right.pop(hashed, None)
         self._right[hashed] = dataset
@@ -155,13 +155,13 @@ class AuthThrottle:
             self._right.pop(next(iter(self._right)))
 
     def opens(self, hashed: str) -> str:
-        """Returns what a token opened when it was last right; empty if it never was."""
+        """The dataset that a token last opened; empty for none."""
         return self._right.get(hashed, "")
 
     def wrong(self, address: str, hashed: str) -> None:
         """Notes a token that did not open the requested dataset.
 
-        One that was given out is no guess: its analyst mistook the dataset, or was revoked.
+        An issued token is no guess: its analyst mistook the dataset, or was revoked.
         """
         if hashed in self._right or self.is_token(hashed):
             return

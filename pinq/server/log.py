@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The provider's logs: one line for each request, and the causes of inner failures.
+"""The provider's logs: one line for each request, and the causes of internal errors.
 
-The log of requests has one JSON object a line: the analyst, the route and the result of each request, and never a
-value, a row or a token. The causes of inner failures may quote rows: they go to a file, or to none.
+The log of requests has one JSON object a line: the analyst, the route and the result of each request, never a value,
+a row or a token. The causes of internal errors may quote rows, so they go to a file or are dropped.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class _LineHandler(logging.Handler):
 class RequestLog:
     """Writes to a file that only the provider can read, else to the standard error stream.
 
-    A line that cannot be written (a full disk, a reader that has gone) is lost and counted: an
-    answer that was paid for must not be lost with it.
+    A line that cannot be written (a full disk, a closed pipe) is dropped and counted, so that no paid
+    answer is lost with it.
 
     Args:
         file: The file; made with mode 0600, appended to.
 
     Attributes:
-        lost: Lines that could not be written.
-        failing: Whether the last line was one of them.
+        lost: The number of lines that could not be written.
+        failing: Whether the last line could not be written.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -52,7 +52,7 @@ class RequestLog:
         self._out: TextIO = self._opened()
 
     def write(self, event: str, **facts: str | int | float | Sequence[str] | None) -> None:
-        """One line; facts that are None are left out."""
+        """Writes one line; facts that are None are left out."""
         line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event} | {
             name: value for name, value in facts.items() if value is not None
         }
@@ -66,7 +66,7 @@ class RequestLog:
                 self.failing = True
 
     def reopen(self) -> None:
-        """Goes on in a new file where the old one was renamed; where it cannot, in the old one."""
+        """Opens the file again, after it was renamed; if that fails, the old one stays open."""
         with self._lock, suppress(OSError):
             out, self._out = self._out, self._opened()
             if out is not sys.stderr:
@@ -79,7 +79,7 @@ class RequestLog:
         return os.fdopen(opened, "a", encoding="utf-8")
 
     def capture(self, name: str, level: int = logging.WARNING) -> None:
-        """Takes what a library logs from a level on, as lines of our own: its message, never a trace."""
+        """Writes a library's log messages from a level on as lines here, without traces."""
         logger = logging.getLogger(name)
         logger.handlers = [_LineHandler(self, level)]
         logger.setLevel(level)
@@ -88,21 +88,20 @@ class RequestLog:
     def close(self) -> None:
         """Closes the file."""
         if self._out is not sys.stderr:
-            with suppress(OSError):  # what is left in the buffer of a full disk
+            with suppress(OSError):  # the disk may be full
                 self._out.close()
 
 
 def log_details() -> None:
-    """Sends what the package logs to the file that ``PINQ_LOG`` names, never to a terminal."""
+    """Sends the package's log messages to the file that ``PINQ_LOG`` names, never to a terminal."""
     file = os.environ.get("PINQ_LOG")
-    if file:  # it may quote the data: readable by the provider alone, from the first byte
+    if file:  # may quote data, so only its owner can read it from the first byte on
         os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
-    # Without a handler, logging would print the engine's errors, and with them perhaps values, to
-    # the terminal.
+    # Without a handler, logging would print errors, which may quote values, to the terminal.
     logging.getLogger("pinq").addHandler(logging.FileHandler(file, delay=True) if file else logging.NullHandler())
 
 
 def unexpected() -> InternalError:
-    """Sends the exception that is being handled there; returns what an analyst is told instead."""
+    """Logs the exception that is being handled; returns the error for the analyst."""
     LOG.exception("a request failed")
     return InternalError("Something unexpected went wrong in the server. Please tell the data provider.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenAPI document, made of the models that read and write what it describes."""
+"""The OpenAPI document, made from the models that read requests and write answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STATUSES = {
 }
 _OTHER_SCORES = reduce(or_, (score for score in get_args(AnyScore) if score not in (ClassCount, EnoughRows)))
 _CANDIDATES: Any = Annotated[Request.model_fields["candidates"].rebuild_annotation(), Field(min_length=1)]  # noqa: F821
-# Each query with its verb, and what it takes in the place of all that a request may have there.
+# Each query with its verb, and fields that it narrows to a type.
 QUERIES: tuple[tuple[type[Query], str, Mapping[str, Any]], ...] = (
     (Count, "noisy_count", {}),
     (Sum, "noisy_sum", {"column": str}),
@@ -64,11 +64,11 @@ START = {
 
 
 def document() -> dict[str, Any]:
-    """Makes it."""
+    """Makes the OpenAPI document."""
     queries = [_query(*query) for query in QUERIES]
     models: list[type[BaseModel]] = [Health, Failure, *(model for _, _, model, _ in ROUTES), *queries]
-    # What is served fits what would be read, and that has the fields by name.
-    _, made = models_json_schema([(model, "validation") for model in models], ref_template=f"{SCHEMAS}{{model}}")
+    # Served content fits the schemas for validation, which have the fields by name.
+    _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=f"{SCHEMAS}{{model}}")
     health = {"tags": ["server"], "summary": "Says that the server answers.", "responses": _answers(Health)}
     asking = {f"/v{PROTOCOL}/{{dataset}}{route[0]}": _route(*route) for route in ROUTES}
     bearer = {"type": "http", "scheme": "bearer", "description": "What `pinq grant` printed."}
@@ -77,7 +77,7 @@ def document() -> dict[str, Any]:
         "info": {"title": "pinq", "version": __version__, "description": ABOUT},
         "paths": {"/healthz": {"get": health}} | asking,
         "components": {
-            "schemas": made["$defs"] | {"Request": {"oneOf": [_reference(query) for query in queries]}},
+            "schemas": schemas["$defs"] | {"Request": {"oneOf": [_reference(query) for query in queries]}},
             "securitySchemes": {"bearer": bearer},
         },
     }
@@ -87,7 +87,7 @@ def _query(kind: type[Query], verb: str, narrower: Mapping[str, Any]) -> type[Ba
     """A request with one kind of query: a model of its fields."""
     reads = {"id", "epsilon", "parts", "reuse", *(field.name for field in fields(kind))}  # type: ignore[arg-type]
     has: dict[str, Any] = {
-        name: (given.annotation, given) for name, given in Request.model_fields.items() if name in reads
+        name: (field.annotation, field) for name, field in Request.model_fields.items() if name in reads
     }
     has |= {"verb": (Literal[verb], ...)} | {name: (form, ...) for name, form in narrower.items()}
     return create_model(kind.__name__, __config__=ConfigDict(extra="forbid"), **has)

@@ -49,7 +49,7 @@ OF_DATASETS = {
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings of a look, each line with the name of its object.
+    """The findings of a look, each with the name of its object.
 
     Attributes:
         problems: The problems that keep queries from being answered.
@@ -61,14 +61,14 @@ class Findings:
 
 
 class Readiness(Collector):
-    """Looks at what answers need, on a thread of its own: a ledger that hangs is not ready.
+    """Examines all components that answers need, on a separate thread, because a ledger may hang.
 
-    Prometheus is told the same.
+    Prometheus reads the same findings.
 
     Args:
         datasets: The served datasets.
         workers: The processes for long work.
-        log: The provider's.
+        log: The provider's log.
     """
 
     def __init__(self, datasets: Datasets, workers: Workers, log: RequestLog) -> None:
@@ -94,7 +94,7 @@ class Readiness(Collector):
             await self.state()
 
     def close(self) -> None:
-        """Ends its thread, or leaves it with a ledger that hangs."""
+        """Ends its thread, without waiting for a ledger that hangs."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _look(self) -> Findings:
@@ -105,7 +105,7 @@ class Readiness(Collector):
             return Findings(("a ledger or a disk does not answer",))
 
     def _now(self) -> Findings:
-        if self._log.failing:  # where no queries come, this line finds out whether it takes lines again
+        if self._log.failing:  # without requests, this line shows whether the log works again
             self._log.write("trying the log")
         is_due = time.monotonic() >= self._probed + PROBE_SECONDS
         if is_due:
@@ -172,18 +172,18 @@ class Metrics:
         )
 
     def count(self, dataset: str, route: str, status: int, code: str | None) -> None:
-        """One request."""
+        """Counts one request."""
         self._requests.labels(dataset, route, str(status)).inc()
         if code is not None:
             self._refusals.labels(dataset, code).inc()
 
     def serve(self, host: str, port: int, ports: int = 1) -> Callable[[], None]:
-        """Answers Prometheus, in a thread; returns what ends it.
+        """Answers Prometheus, in a thread; returns a function that ends it.
 
         Args:
             host: The address.
-            port: The port; of several processes each takes the first that is free.
-            ports: The number of ports from that one on.
+            port: The first port; each of several processes takes the first free one.
+            ports: The number of possible ports.
         """
         for free in range(port, port + ports):
             try:
@@ -202,11 +202,11 @@ class Metrics:
 
 
 def problem_of(dataset: Dataset, *, probe: bool = False) -> str:
-    """Says what keeps a dataset's queries from being answered; empty for nothing.
+    """The reason why a dataset's queries cannot be answered; empty for none.
 
     Args:
         dataset: The open dataset.
-        probe: Whether its ledger is written to; it always is where it failed a request.
+        probe: Whether to write to its ledger; after a failed request that is done always.
     """
     try:
         if probe or dataset.trouble:

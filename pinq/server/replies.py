@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The analyst's routes: functions from an accepted request and its body to JSON.
 
-Nothing here knows HTTP, or in which process it runs.
+The functions do not depend on HTTP, and run in any process.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Visit:
     """The facts about a request on its way through the server.
 
     Attributes:
-        dataset_name: The name of the dataset that it asks for.
-        token: Digest of its token.
+        dataset_name: The name of the requested dataset.
+        token: The digest of its token.
         route: The name of the route in log and metrics.
         address: The address of its client.
-        deadline: Limits of work and time.
-        leased: The open dataset whose ledger knows its token; another one where none has that name.
-        dataset, grant: The dataset and grant of its token; None until it was accepted.
-        request: Its id, once it was read.
+        deadline: The limits of work and time.
+        leased: The open dataset of this name; any other for an unknown name.
+        dataset, grant: The dataset and grant of its token; None until it is accepted.
+        request: The id of the request; None until it is read.
         reason: The reason why a token's owner is unknown, for the log.
         started: The time of its arrival.
         clock: The time at which its work began; buckets are counted from it.
@@ -67,15 +67,15 @@ class Visit:
     padded: bool = False
 
     def authorise(self, *, fresh: bool = True) -> None:
-        """Looks at its token.
+        """Checks its token.
 
         Args:
-            fresh: Whether the ledger is read for it; else what this process has read will do.
+            fresh: Whether to read the ledger for it; else the state that this process has read counts.
 
         Raises:
-            NotAuthorised: One text, after one look into one ledger, for an unknown dataset and for
-                a token that is wrong, expired, revoked or another dataset's. The gate hides the rest
-                of a difference in time.
+            NotAuthorised: One text, after reading one ledger, for an unknown dataset and for a token
+                that is wrong, expired, revoked or another dataset's. The gate hides remaining
+                differences of time.
         """
         self.dataset = self.grant = None
         assert self.leased is not None
@@ -97,11 +97,11 @@ class Visit:
 
 
 Work = Callable[[Visit, bytes], str]
-"""What a route does: from an accepted visit and the body to JSON. It can be pickled."""
+"""The work of a route: from an accepted visit and the body to JSON. It can be pickled."""
 
 
 def begun(work: Work, visit: Visit, body: bytes) -> str:
-    """Does a request's work once the ledger was read for its token.
+    """Does a request's work after reading the ledger for its token.
 
     Raises:
         Stopped: Its turn is over.
@@ -113,10 +113,10 @@ def begun(work: Work, visit: Visit, body: bytes) -> str:
 
 
 def remembered(work: Work, visit: Visit, body: bytes) -> str:
-    """The same for work that gives nothing away before a charge, which looks at the token too.
+    """Does work that reveals nothing before its charge, which checks the token.
 
-    The ledger is read for a token alone only where this process does not remember it: else a count
-    would take 1.2 times the processor time over PostgreSQL.
+    The ledger is read for the token alone only if this process does not know it. Reading it always
+    would make a count 1.2 times as expensive over PostgreSQL.
     """
     try:
         visit.authorise(fresh=False)
@@ -125,14 +125,14 @@ def remembered(work: Work, visit: Visit, body: bytes) -> str:
     try:
         return work(visit, body)
     except (Refusal, NotAuthorised, Stopped):
-        visit.authorise()  # whose grant has ended learns nothing else; what fails after a charge has one text
+        visit.authorise()  # after the end of a grant only this error shows; errors after a charge have one text
         raise
 
 
 def describe(visit: Visit, _: bytes, revision: int = REVISION) -> str:
-    """Says what the analyst of a token may know of a dataset.
+    """The public facts of a dataset for the analyst of a token.
 
-    Raises ``QueryError`` if a client of an older revision could not read it.
+    Raises ``QueryError`` if a client of an older revision could not read them.
     """
     dataset, grant = visit.opened
     schema = dataset.curator.schema
@@ -151,15 +151,15 @@ def describe(visit: Visit, _: bytes, revision: int = REVISION) -> str:
 
 
 def budget(visit: Visit, _: bytes, part: str = "", revision: int = REVISION) -> str:
-    """Says what was granted, spent, and remains; to a client of an older revision nothing of earlier rows."""
+    """The granted, spent and remaining budget; without earlier rows for a client of an older revision."""
     dataset, grant = visit.opened
-    held = WireBudget.of(budget_of(dataset.ledger, grant.analyst, dataset.curator.version_below(part)))
+    wire = WireBudget.of(budget_of(dataset.ledger, grant.analyst, dataset.curator.version_below(part)))
     unread = {"replaced"} if revision < REPLACED else set()
-    return held.model_dump_json(exclude=unread, exclude_none=True)
+    return wire.model_dump_json(exclude=unread, exclude_none=True)
 
 
 def history(visit: Visit, _: bytes, start: str, revision: int = REVISION) -> str:
-    """Reads a page of the asker's own lines of the log, from one on; a client of an older revision gets less."""
+    """A page of the analyst's lines of the log; with fewer fields for a client of an older revision."""
     if not (start.isascii() and start.isdigit()):
         raise QueryError("the request's address is malformed: `start` is a number of lines.")
     dataset, grant = visit.opened
@@ -169,16 +169,18 @@ def history(visit: Visit, _: bytes, start: str, revision: int = REVISION) -> str
         visit.deadline.admit(work)
         dataset.curator.meter(grant.analyst, work)
 
-    read = page(dataset.ledger, grant.analyst, int(start[:20]), dataset.curator.version, bucket=bucket, admit=admit)
-    unread = {name: None for name, known in (("act", NAMED), ("version", REPLACED)) if revision < known}
-    lines = (line.model_copy(update={"at": coarse(line.at, bucket), **unread}) for line in read.lines)
-    return HistoryPage(lines=tuple(lines), more=read.more).model_dump_json(exclude_none=True)
+    lines_of_log = page(
+        dataset.ledger, grant.analyst, int(start[:20]), dataset.curator.version, bucket=bucket, admit=admit
+    )
+    unread = {name: None for name, since in (("act", NAMED), ("version", REPLACED)) if revision < since}
+    lines = (line.model_copy(update={"at": coarse(line.at, bucket), **unread}) for line in lines_of_log.lines)
+    return HistoryPage(lines=tuple(lines), more=lines_of_log.more).model_dump_json(exclude_none=True)
 
 
 def coarse(at: str, bucket: float) -> str:
     """Rounds a time down to the bucket of the padding and to whole seconds.
 
-    Finer times say when a request's turn came, and so how long those before it took.
+    Finer times would show when a request's turn came, and so the duration of earlier requests.
     """
     thousandths, width = round(1000 * datetime.fromisoformat(at).timestamp()), round(1000 * bucket) or 1
     return datetime.fromtimestamp((thousandths - thousandths % width) // 1000, UTC).isoformat()
@@ -198,13 +200,13 @@ def query(visit: Visit, body: bytes, schema: str | None) -> str:
             stored = dataset.curator.stored_answer(grant.analyst, request, str(schema))
             if stored is None:
                 raise QueryError(CHANGED)
-            return stored.to_json()  # it was lost on its way; what was paid for outlives the policy
+            return stored.to_json()  # a paid answer that was lost on its way outlives the policy
         return dataset.curator.ask(grant.analyst, request, visit.deadline).to_json()
 
 
 @unspent()
 def preview(visit: Visit, body: bytes, schema: str | None) -> str:
-    """Says what a query would cost."""
+    """The cost and accuracy of a query."""
     dataset, grant = visit.opened
     request = _request(visit, body)
     if _changed(visit, schema):
@@ -214,13 +216,13 @@ def preview(visit: Visit, body: bytes, schema: str | None) -> str:
 
 @unspent()
 def attempt(visit: Visit, body: bytes, schema: str | None) -> str:
-    """Refuses, and logs, an act that needs more than remains; else says what remains."""
+    """Refuses and logs an act that exceeds the remaining budget; else returns the budget."""
     dataset, grant = visit.opened
     request = _request(visit, body)
     if _changed(visit, schema):
         raise QueryError(CHANGED)
     dataset.curator.attempt(grant.analyst, request, visit.deadline)
-    return budget(visit, body, revision=ATTEMPTED)  # who attempts looks at the numbers alone
+    return budget(visit, body, revision=ATTEMPTED)  # clients of this route read only the numbers
 
 
 def _request(visit: Visit, body: bytes) -> Request:
@@ -233,7 +235,7 @@ _ID = re.compile("[!-~]{1,64}")
 
 
 def _id(body: bytes) -> str:
-    """The id in a body, which need not be a request; empty where there is none."""
+    """The id in a body, which may be malformed; empty for none."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):
@@ -245,5 +247,5 @@ def _id(body: bytes) -> str:
 
 
 def _changed(visit: Visit, schema: str | None) -> bool:
-    """Whether the client knows another schema than the one that holds now."""
+    """Whether the client has another schema than the present one."""
     return schema is not None and schema != visit.opened[0].curator.schema.digest

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a server as an operator asks for it: TLS unless plain HTTP on this machine is asked for by name.
+"""Starts a server with an operator's settings: with TLS, or explicitly with plain HTTP on this machine.
 
-uvicorn serves, under its own limits, and looks after several processes where they are asked for.
-Connections of strangers are the business of a proxy in front (``deploy/``). A shutdown finishes what
-runs.
+uvicorn serves, under its limits, and supervises several processes if requested. A proxy in front
+(``deploy/``) handles hostile connections. A shutdown finishes running requests.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from pinq.server.handshakes import HALF_OPEN, ServerLoop
 from pinq.server.limits import Settings
 from pinq.server.log import RequestLog
 
-SHUTDOWN_SECONDS = 20  # then what runs is stopped
+SHUTDOWN_SECONDS = 20  # then running requests are stopped
 KEEP_ALIVE_SECONDS = 30
 BACKLOG = 2048
-OTHER_FILES = 256 + HALF_OPEN  # that a process opens beside its connections and what its datasets have at the start
-READY_SECONDS = 60  # how long a process of several may take to encode its datasets when all are renewed
-SIGN_SECONDS = 3600  # how often heads are signed
-STARTED = "PINQ_SERVE"  # the environment's variable by which processes of several know how they were started
+OTHER_FILES = 256 + HALF_OPEN  # files of a process besides its connections and the files of its datasets
+READY_SECONDS = 60  # the longest time in which one of several processes may encode its datasets
+SIGN_SECONDS = 3600  # the interval of signing heads
+STARTED = "PINQ_SERVE"  # the environment variable with the settings for several processes
 
 
 @dataclass(frozen=True)
@@ -56,16 +55,16 @@ class Start:
         port: The port to listen on; 0 takes a free one.
         tls_cert: Certificate chain, PEM.
         tls_key: Its private key, PEM.
-        insecure_http: Plain HTTP, to this machine only.
+        insecure_http: Whether to serve plain HTTP, to this machine only.
         log: The file of the log of requests; None for the standard error stream.
-        metrics: Host and port for Prometheus; None for nowhere.
+        metrics: Host and port for Prometheus; None for no metrics.
         rate: The requests a second for one token.
-        connections: The number of connections that are open at a time.
-        proxy: The address of a proxy that is believed when it says for whom it asks; empty for none.
+        connections: The limit of open connections.
+        proxy: The address of a proxy whose reported client addresses are accepted; empty for none.
         workers: The number of processes.
         head_key: The file of the secret key that signs heads; None to sign none.
-        required: The policy files that a process of several must open, because they are served.
-        say: A function that tells the operator something.
+        required: The policy files that each of several processes must open, because they are served.
+        say: A function that prints a message for the operator.
     """
 
     policies: Sequence[Path]
@@ -91,15 +90,15 @@ class Start:
             PolicyError: An option or a policy is wrong, or the port is taken.
             LedgerError: A ledger that cannot be trusted.
         """
-        # All that can be wrong, before minutes of encoding.
+        # All checks come before minutes of encoding.
         require_secure(self.host, self.tls_cert, self.tls_key, self.insecure_http)
         if self.head_key is not None:
             HeadKey.read(self.head_key, secret=True)
         with bind(self.host, self.port) as bound:
             if self.workers > 1:
                 return self._serve_by_several(bound)
-            with suppress(ValueError):  # only a process's first thread takes signals
-                signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
+            with suppress(ValueError):  # only the main thread takes signals
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until reloads are possible
             log = RequestLog(self.log)
             datasets = Datasets.open(self.policies)
             self._say_missing(datasets)
@@ -131,7 +130,7 @@ class Start:
             datasets,
             Settings(rate=self.rate / self.workers, heavy=Settings.heavy if self.workers == 1 else 1),
             log,
-            # While one of several is replaced there is one more.
+            # While one of several processes is replaced there is one more.
             self.metrics and (*self.metrics, 1 if self.workers == 1 else self.workers + 1),
             reload=reload,
             listening=listening,
@@ -141,7 +140,7 @@ class Start:
         """The options of uvicorn."""
         tls = {} if self.insecure_http else {"ssl_certfile": self.tls_cert, "ssl_keyfile": self.tls_key}
         return tls | {
-            "http": "h11",  # it bounds the headers that it takes, which the C parser does not
+            "http": "h11",  # it bounds the size of headers, which the C parser does not
             "loop": f"{ServerLoop.__module__}:{ServerLoop.__name__}",
             "ws": "none",
             "log_config": None,
@@ -155,16 +154,16 @@ class Start:
         }
 
     def _serve_by_several(self, bound: socket.socket) -> int:
-        """Lets uvicorn start processes that make the application by ``application``, and look after them."""
+        """Lets uvicorn start and supervise processes that call ``application``."""
         if self.rate < self.workers:
             raise PolicyError(f"{self.workers} workers cannot share --rate {self.rate:g}. Use fewer, or a higher rate.")
-        # What is wrong with a policy is said once, and codes that are kept are written once.
+        # Opened here first, so that faults are printed once, and kept codes are written once.
         datasets = Datasets.open(self.policies, processes=self.workers)
         datasets.close()
         self._say_missing(datasets)
-        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "say"}
-        given["required"] = [*datasets.files.values()]  # a process without one of them would replace one that has it
-        os.environ[STARTED] = json.dumps(given, default=str)
+        settings = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "say"}
+        settings["required"] = [*datasets.files.values()]  # a new process must not serve fewer than the one it replaces
+        os.environ[STARTED] = json.dumps(settings, default=str)
         RequestLog(self.log).capture("uvicorn.error", logging.INFO)
         self._announce(f"{self.workers} workers", bound)
         uvicorn.run(
@@ -178,7 +177,7 @@ class Start:
         return 0
 
     def _say_missing(self, datasets: Datasets) -> None:
-        """Names what is not served, with reasons."""
+        """Prints the policies that are not served, with reasons."""
         for draft in datasets.drafts:
             self.say(f"Not served: {draft} is not reviewed yet; `pinq check {draft}` says what waits.")
         for failed in datasets.failed:
@@ -190,10 +189,10 @@ class Start:
 
 
 def application() -> Starlette:
-    """Makes the application of one of several processes; called in it."""
-    given = json.loads(os.environ[STARTED])
+    """Makes the application of one of several processes; called in that process."""
+    settings = json.loads(os.environ[STARTED])
     files = ("tls_cert", "tls_key", "log", "head_key")
-    start = Start(**given | {name: given[name] and Path(given[name]) for name in files})
+    start = Start(**settings | {name: settings[name] and Path(settings[name]) for name in files})
     log = RequestLog(start.log)
     threading.Thread(target=_end_with_parent, name="pinq-parent", daemon=True).start()
     try:
@@ -201,7 +200,7 @@ def application() -> Starlette:
         datasets = Datasets.open(paths, processes=start.workers, required=required)
     except PinqError as error:
         log.write("not started", reason=str(error))
-        raise SystemExit(1) from None  # the processes that serve already stay
+        raise SystemExit(1) from None  # the other processes go on serving
     _room(start.connections, log)
     return start._app(datasets, log)
 
@@ -215,7 +214,7 @@ def _sign_heads(datasets: Datasets, key: HeadKey, log: RequestLog) -> None:
                     seq, last = dataset.ledger.log.run(lambda log: (log.seq, log.last))
                     if write_head(heads_folder(), key, dataset.name, seq, last):
                         log.write("head", dataset=dataset.name, events=seq)
-            except Exception as error:  # the next hour may be better
+            except Exception as error:  # tried again after an hour
                 reason = str(error) if isinstance(error, (PinqError, OSError)) else type(error).__name__
                 log.write("head not signed", dataset=name, reason=reason)
         time.sleep(SIGN_SECONDS)
@@ -230,7 +229,7 @@ def _end_with_parent() -> None:
 
 
 class _ServerCertificate:
-    """A certificate that a running server may read again.
+    """A certificate that a running server can reload.
 
     Args:
         context: The TLS context of handshakes.
@@ -245,13 +244,13 @@ class _ServerCertificate:
         self._content = self._read()
 
     def renew(self) -> bool:
-        """Shakes hands by what the files have now. Connections that are open keep theirs.
+        """Uses the present content of the files for new handshakes; open connections are kept.
 
         Returns:
-            Whether it is another one.
+            Whether the content changed.
 
         Raises:
-            PolicyError: The files are no certificate with its key; the old one stays.
+            PolicyError: The files are not a certificate with its key; the old one stays.
         """
         content = self._read()
         if content == self._content:
@@ -261,7 +260,7 @@ class _ServerCertificate:
         def take(connection: ssl.SSLObject | ssl.SSLSocket, _: str | None, __: ssl.SSLContext) -> None:
             connection.context = renewed
 
-        # Not loaded into the context itself: it keeps a certificate for each kind of key.
+        # A new context, because the old one would keep a certificate for each kind of key.
         self._context.sni_callback = take
         self._content = content
         return True
@@ -271,19 +270,19 @@ class _ServerCertificate:
 
 
 def _room(connections: int, log: RequestLog) -> int:
-    """The limit of open connections: the wanted number, or the number for which this process has files."""
+    """The limit of open connections: the wanted number, or fewer if this process may not open enough files."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
         others = len(os.listdir("/proc/self/fd")) + OTHER_FILES
         wanted = others + connections
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        if soft != resource.RLIM_INFINITY and soft < most:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        if most < wanted:
-            fewer = max(1, most - others)
-            log.write("few files", allowed=most, wanted=wanted, connections=fewer)
+        files = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if soft != resource.RLIM_INFINITY and soft < files:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+        if files < wanted:
+            fewer = max(1, files - others)
+            log.write("few files", allowed=files, wanted=wanted, connections=fewer)
             return fewer
     return connections
 
@@ -305,15 +304,15 @@ def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insec
 
 
 def _require_pair(tls_cert: Path, tls_key: Path) -> ssl.SSLContext:
-    """Returns the context of a certificate and its key; ``PolicyError`` unless the files are that."""
+    """Returns the TLS context of a certificate and its key. Raises ``PolicyError`` for other files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # An encrypted key would ask for its password on a terminal that a server does not have.
+        # Without a password here, an encrypted key would ask for it on a terminal.
         context.load_cert_chain(tls_cert, tls_key, password="")
     except FileNotFoundError:
         raise PolicyError(f"There is no file {tls_cert if not tls_cert.is_file() else tls_key}.") from None
     except OSError as error:  # ssl.SSLError among them
-        # OpenSSL names a place in its source, and of a key of another certificate that values mismatch.
+        # The texts of OpenSSL do not help: they name places in its source.
         why = f": {error.strerror}" if not isinstance(error, ssl.SSLError) else ""
         raise PolicyError(
             f"{tls_cert} and {tls_key} are no certificate with its key (PEM, not encrypted){why}."
@@ -322,19 +321,19 @@ def _require_pair(tls_cert: Path, tls_key: Path) -> ssl.SSLContext:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Takes a port, and does not listen on it yet: what knocks before a server is up is refused.
+    """Binds a port without listening yet, so that connections are refused until the server is up.
 
     Args:
         host: The address to listen on.
-        port: 0 takes a free one.
+        port: The port; 0 for a free one.
 
     Raises:
-        PolicyError: It cannot be taken.
+        PolicyError: The port cannot be bound.
     """
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # For each connection: uvicorn's processes know a socket by its number alone, and asyncio would not set it there.
-    # Without it an answer of two packets waits 40 ms for the client's delayed acknowledgement.
+    # Connections inherit it; asyncio does not set it for the sockets of uvicorn's processes. Without it an answer of
+    # two packets waits 40 ms for the client's delayed acknowledgement.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         bound.bind((host, port))

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Workers`` runs long requests in separate processes.
 
-Long work holds Python's interpreter during each call of C: reading a request of megabytes takes a
-third of a second, in which no other thread of the process runs. So the server passes such a request
-on unread: its bytes, and the function for them. A worker does the same as a thread of the server:
-it checks the token in the ledger, prices, charges before it reads data, and answers.
+Long calls of C hold Python's interpreter: parsing a request of megabytes takes a third of a second, in
+which no other thread of the process runs. So the server passes such a request on unread, as bytes and
+a function. A worker does the same as a thread of the server: it checks the token in the ledger,
+prices, charges before it reads data, and answers.
 
-Workers are plain processes, started before the server is ready. The server sends tasks, ends of tasks
-and answers to their standard input. A worker writes signs of life, questions whether work is within a
-grant's quota, and outcomes to its standard output. One coroutine keeps each worker: it starts another
-process where one ends or is silent, whether that was starting, idle or at work. A request whose worker
-ended is handed to another one: an id is charged once.
+Workers are plain processes, started before the server is ready. The server writes tasks, new deadlines
+and answers to their standard input. A worker writes heartbeats, questions about a grant's quota, and
+outcomes to its standard output. One coroutine keeps each worker: it starts another process if one ends
+or is silent, at its start, idle or at work. A request whose worker ended goes to another worker; an id
+is charged once.
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ from pinq.server.limits import Settings
 from pinq.server.log import LOG, RequestLog, log_details, unexpected
 from pinq.server.replies import Visit, Work, begun
 
-LOOK_SECONDS = 0.5  # how often a worker shows life, and how often the server looks at a request
-SICK_SECONDS = 10.0  # a worker that showed no life for so long is killed
-START_SECONDS = 60.0  # how long a worker may take to start
-PAUSE_SECONDS = 5.0  # before another start after one that failed: each takes a second of a core
-OVERDUE_SECONDS = 60.0  # how long after its request's end it may work on: a call of C is not stopped
-STOP_SECONDS = 5.0  # how long work may take to end when the server does
-TRIES = 2  # how many workers may end at a request
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # a server ends its workers itself
-OOM_SCORE = "500"  # without memory the system ends a worker sooner than its server, which is at 0
-# -P: what lies in the folder of the start is no module, unless it is one of the server.
+LOOK_SECONDS = 0.5  # the interval of a worker's heartbeat, and of the server's look at a request
+SICK_SECONDS = 10.0  # the time without a heartbeat after which a worker is killed
+START_SECONDS = 60.0  # the longest start of a worker
+PAUSE_SECONDS = 5.0  # the pause after a failed start; each start takes a second of a core
+OVERDUE_SECONDS = 60.0  # the longest work after a request's end, because a call of C cannot be stopped
+STOP_SECONDS = 5.0  # the longest wait for work when the server stops
+TRIES = 2  # workers that try a request if one ends
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # ignored: the server ends its workers
+OOM_SCORE = "500"  # without memory the system kills a worker before its server, which has 0
+# -P: files in the current folder are not imported as modules.
 COMMAND = (sys.executable, "-P", "-c", f"from {__name__} import main; main()")
 
 Look = Callable[[Callable[[float], None]], Awaitable[None]]
-"""Looks whether a request should end, and if so calls what ends it at a moment."""
+"""Checks whether a request should end, and if so calls its argument with the moment."""
 
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """A request that is handed over.
+    """A request for a worker.
 
     Attributes:
         visit: The request's dataset, token and deadline.
         work: The function that is applied to the body.
-        body: As it came.
-        state: The dataset, as it is open in the server.
-        served: Names of all datasets that are served.
+        body: The body, unread.
+        state: The state of the dataset in the server.
+        served: The names of all served datasets.
     """
 
     visit: Visit
@@ -83,10 +83,10 @@ class WorkerOutcome:
     """The outcome of a task.
 
     Attributes:
-        request: The request's id, once it was read.
-        payload: JSON.
-        error: The error in its place; a ``PolicyError`` where the dataset cannot be opened there as
-            it is open in the server, and nothing was done; None for none.
+        request: The request's id; None if it was not read.
+        payload: The answer as JSON; empty after an error.
+        error: The error, or None. A ``PolicyError`` means that the worker cannot open the dataset in
+            the server's state, and that nothing was done.
     """
 
     request: str | None
@@ -103,7 +103,7 @@ class _Worker:
     def __init__(self, server: Connection, out: Connection) -> None:
         self._server, self._out, self._writing = server, out, threading.Lock()
         self._datasets = dict[str, Dataset]()
-        self._deadline: Deadline | None = None  # of its task
+        self._deadline: Deadline | None = None  # of the current task
         self._tasks, self._answers = SimpleQueue[WorkerTask](), SimpleQueue[Failure | None]()
 
     def run(self) -> None:
@@ -127,7 +127,7 @@ class _Worker:
             self._out.send(message)
 
     def _listen(self) -> None:
-        """Shows life, and takes messages, until the server has ended or the task is overdue; then the process ends."""
+        """Sends heartbeats and receives messages; ends the process after the server, or if the task is overdue."""
         try:
             while (task := self._deadline) is None or time.monotonic() < task.end + OVERDUE_SECONDS:
                 self._send(None)
@@ -141,12 +141,12 @@ class _Worker:
         match message:
             case WorkerTask():
                 self._deadline = message.visit.deadline
-                self._deadline.end = max(self._deadline.end, now)  # it is overdue from now on at the earliest
+                self._deadline.end = max(self._deadline.end, now)  # the time for overdue work starts now
                 self._tasks.put(message)
             case float(end) if current is not None:
                 current.stop(max(end, now))
             case float():
-                pass  # its task is done
+                pass  # the task is done
             case answer:
                 self._answers.put(answer)
 
@@ -156,10 +156,10 @@ class _Worker:
         try:
             visit.leased = self._opened(task)
             payload = begun(task.work, visit, task.body)
-            return WorkerOutcome(visit.request, payload)  # an id that is known only now
+            return WorkerOutcome(visit.request, payload)  # the id is read by the work
         except (PinqError, Stopped, TooHeavy) as raised:
             if isinstance(raised.__context__, MemoryError):
-                os._exit(1)  # as where the system ends it: another worker tries
+                os._exit(1)  # as if the system had killed it: another worker tries
             error = raised.with_traceback(None)
             if isinstance(error, PinqError) and (visit.leased or not isinstance(error, PolicyError)):
                 error = Failure.of(error)
@@ -170,13 +170,13 @@ class _Worker:
         return WorkerOutcome(visit.request, error=error)
 
     def _opened(self, task: WorkerTask) -> Dataset:
-        own = task.visit.dataset_name
+        wanted = task.visit.dataset_name
         for name, opened in [*self._datasets.items()]:
-            if name not in task.served or (name == own and opened.state != task.state):
+            if name not in task.served or (name == wanted and opened.state != task.state):
                 self._datasets.pop(name).close()
-        if own not in self._datasets:
-            self._datasets[own] = Dataset.beside(task.state, self)
-        return self._datasets[own]
+        if wanted not in self._datasets:
+            self._datasets[wanted] = Dataset.beside(task.state, self)
+        return self._datasets[wanted]
 
 
 def main() -> None:
@@ -187,7 +187,7 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     log_details()
     out = Connection(os.dup(1), readable=False)
-    os.dup2(2, 1)  # nobody else writes to the server
+    os.dup2(2, 1)  # prints go to standard error, not to the server
     _Worker(Connection(0, writable=False), out).run()
 
 
@@ -196,13 +196,13 @@ def main() -> None:
 
 @dataclass(eq=False)
 class WorkerProcess:
-    """A worker as the server sees it.
+    """The server's side of a worker.
 
     Attributes:
         process: The process.
         stdin, stdout: The ends of its pipes, for writing and for reading.
-        life: The time at which it last showed life; 0 while it starts.
-        outcome: The coming outcome of its task, None where it ends before; None while it is idle.
+        life: The time of its last heartbeat; 0 while it starts.
+        outcome: The future outcome of its task, with the result None if the process ends; None if idle.
         meter: The meter of its task's dataset.
     """
 
@@ -220,18 +220,18 @@ class WorkerProcess:
             self.stdin.write(struct.pack("!i", len(data)) + data)
 
     async def heard(self) -> Any:
-        """The next message. Raises ``EOFError`` where the process has ended."""
+        """The next message. Raises ``EOFError`` if the process has ended."""
         (size,) = struct.unpack("!i", await self.stdout.readexactly(4))
         return pickle.loads(await self.stdout.readexactly(size))
 
     def settle(self, outcome: WorkerOutcome | None) -> None:
-        """Gives its task's outcome to who waits for it."""
+        """Sets its task's outcome."""
         if self.outcome is not None and not self.outcome.done():
             self.outcome.set_result(outcome)
         self.outcome = None
 
     async def end(self) -> None:
-        """Ends its process, whatever that does, and waits until it has."""
+        """Kills its process, and waits for its end."""
         self.settle(None)
         with suppress(ProcessLookupError):
             self.process.kill()
@@ -241,14 +241,14 @@ class WorkerProcess:
 class Workers:
     """Divides a server's workers among heavy requests.
 
-    Of a dataset and of a token one heavy request is worked on at a time, and of the largest bodies
-    one whatever the dataset: each may take hundreds of megabytes. One worker more than there may be
-    heavy requests does what takes a moment.
+    At most one heavy request of each dataset and of each token runs at a time. At most one request with
+    a very large body runs at all, because it may take hundreds of megabytes. One more worker is for
+    short requests.
 
     Args:
         datasets: The served datasets.
-        settings: Limits.
-        log: The provider's.
+        settings: The limits.
+        log: The provider's log.
 
     Attributes:
         problem: The reason why long work cannot be answered now; empty for none.
@@ -260,13 +260,13 @@ class Workers:
         self._datasets, self._settings, self._log = datasets, settings, log
         self._changed, self._heavy = asyncio.Condition(), asyncio.Semaphore(settings.heavy)
         self._largest = asyncio.Lock()
-        self._of = defaultdict[tuple[str, str], asyncio.Lock](asyncio.Lock)  # of a token, of a dataset
+        self._of = defaultdict[tuple[str, str], asyncio.Lock](asyncio.Lock)  # of each token and each dataset
         self._here = ThreadPoolExecutor(settings.heavy, thread_name_prefix="pinq-heavy")
         self._keepers, self._closed = list[asyncio.Task[None]](), False
         self.problem, self.ends, self.alive = "", 0, list[WorkerProcess]()
 
     async def start(self) -> None:
-        """Starts all workers, and waits until they live or one has failed."""
+        """Starts all workers, and waits until all have started or one has failed."""
         self._keepers = [asyncio.create_task(self._keep()) for _ in range(self._settings.heavy + 1)]
         async with self._changed:
             await self._changed.wait_for(lambda: self.ends or len(self.alive) == len(self._keepers))
@@ -274,18 +274,18 @@ class Workers:
     async def do(self, visit: Visit, work: Work, body: bytes, look: Look, *, heavy: bool) -> str:
         """Does a request's work in a worker.
 
-        Rows of a warehouse are read once only, so such a dataset's work is done in a thread of
-        the server; so is the work of a dataset that a worker cannot open as it is open there.
+        A thread of the server does the work for a warehouse's dataset, whose rows are read once only,
+        and for a dataset that a worker cannot open in the server's state.
 
         Args:
             visit: The request, whose token was accepted.
             work: The work.
-            body: As it came.
-            look: A function that looks whether the request should end.
-            heavy: Whether it takes more than a moment.
+            body: The body, unread.
+            look: A function that checks whether the request should end.
+            heavy: Whether the request is not short.
 
         Raises:
-            Unavailable: The process ended at it, perhaps after the charge, and so did another one.
+            Unavailable: Two processes ended at the request, perhaps after the charge.
             PinqError, Stopped, TooHeavy: As the work does.
         """
         async with self._turn(visit, len(body), heavy=heavy):
@@ -308,7 +308,7 @@ class Workers:
             return await self._watched(here, visit, look)
 
     async def _outcome(self, visit: Visit, work: Work, body: bytes, look: Look) -> WorkerOutcome:
-        """Hands a request to a worker; where that one ends, to another."""
+        """Sends a request to a worker; if that worker ends, to another."""
         dataset, sent = visit.opened[0], Visit(visit.dataset_name, visit.token, deadline=visit.deadline)
         for _ in range(TRIES):
             task = WorkerTask(sent, work, body, dataset.state, frozenset(self._datasets.served))
@@ -316,7 +316,7 @@ class Workers:
                 await self._changed.wait_for(lambda: self._closed or self._idle or not self.alive)
                 if self._closed or not self.alive:
                     break
-                # One that is stopped shows no life, and gets no request where another one is idle.
+                # The idle worker with the latest heartbeat; a stopped process sends none.
                 worker = max(self._idle, key=lambda worker: worker.life)
                 worker.meter, worker.outcome = dataset.meter, asyncio.get_running_loop().create_future()
                 worker.send(task)
@@ -328,7 +328,7 @@ class Workers:
     async def _watched(
         self, future: asyncio.Future[Any], visit: Visit, look: Look, tell: Callable[[float], None] = lambda end: None
     ) -> Any:
-        """Waits for work, and looks at its request meanwhile; work that nobody waits for is stopped."""
+        """Waits for work and meanwhile checks its request; stops the work if the wait is cancelled."""
         try:
             while not (await asyncio.wait([future], timeout=LOOK_SECONDS))[0]:
                 await look(visit.deadline.stop)
@@ -343,11 +343,11 @@ class Workers:
 
     @asynccontextmanager
     async def _turn(self, visit: Visit, size: int, *, heavy: bool) -> AsyncIterator[None]:
-        """Waits for the turn of a heavy request, and keeps it."""
+        """Waits for the turn of a heavy request, and holds it."""
         async with AsyncExitStack() as turn:
             if heavy:
-                # In this order: who waits for the turn of a token or a dataset holds up no other one
-                # meanwhile, and who waits for memory does not hold up what is smaller in its dataset.
+                # In this order, a request that waits for its token or dataset delays no other request, and a
+                # request that waits for memory does not delay smaller requests of its dataset.
                 await turn.enter_async_context(self._of["token", visit.token])
                 if size > self._settings.max_body / 2:
                     await turn.enter_async_context(self._largest)
@@ -360,7 +360,7 @@ class Workers:
         return [worker for worker in self.alive if worker.outcome is None]
 
     async def _keep(self) -> None:
-        """Keeps a worker: starts another process where one ends or shows no life."""
+        """Keeps a worker: starts another process if one ends or is silent."""
         path = {"PYTHONPATH": os.pathsep.join(sys.path)}
         while True:
             worker, problem = None, "a worker process ended"
@@ -370,11 +370,11 @@ class Workers:
                 await self._hear(worker)
             except TimeoutError:
                 problem = "a worker process does not answer"
-            except Exception:  # most often the end of its output
+            except Exception:  # usually the end of its output
                 LOG.debug("%s", problem, exc_info=True)
             finally:
-                self.alive = [other for other in self.alive if other is not worker]
-                if not self._closed:  # said before anybody learns of it
+                self.alive = [process for process in self.alive if process is not worker]
+                if not self._closed:  # logged before requests learn of it
                     self.ends += 1
                     self.problem = "" if self.alive else problem
                     self._log.write("worker ended", pid=worker.process.pid if worker else None, problem=problem)
@@ -385,7 +385,7 @@ class Workers:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _hear(self, worker: WorkerProcess) -> None:
-        """Takes a worker's messages until it ends (``EOFError``) or is silent (``TimeoutError``)."""
+        """Receives a worker's messages until it ends (``EOFError``) or is silent (``TimeoutError``)."""
         async with asyncio.timeout(START_SECONDS) as silence:
             while True:
                 message = await worker.heard()
@@ -402,12 +402,12 @@ class Workers:
                 await self._tell()
 
     async def _tell(self) -> None:
-        """Tells the waiting requests that workers have changed."""
+        """Wakes the waiting requests after a change of workers."""
         async with self._changed:
             self._changed.notify_all()
 
     async def close(self) -> None:
-        """Ends what still runs, between two steps: what it was charged stays, unanswered."""
+        """Ends running work between two steps; its charges stay, without an answer."""
         self._closed = True
         await self._tell()
         with suppress(TimeoutError):
@@ -423,7 +423,7 @@ class Workers:
 
 
 def _refused(meter: Meter, *work: Any) -> Failure | None:
-    """Counts a worker's coming work; returns the refusal."""
+    """Counts a worker's next work; returns the refusal, or None."""
     try:
         meter.take(*work)
     except PinqError as error:
