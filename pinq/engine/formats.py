@@ -109,7 +109,7 @@ def encodings_of(text: bytes) -> list[str]:
     A word fits an encoding if one alphabet has all its letters, and no accented capital follows a small letter.
     """
     words = Counter(re.findall(rb"[A-Za-z]*[\x80-\xff][A-Za-z\x80-\xff]*", text))
-    if any(map(_is_utf8, words)):  # lines of several encodings
+    if any(_decoded(word, "utf-8") is not None for word in words):  # lines of several encodings
         return []
     fitting: dict[tuple[str | None, ...], tuple[int, str]] = {}
     for encoding, alphabets in _LETTERS.items():
@@ -140,10 +140,6 @@ def _decoded(word: bytes, encoding: str) -> str | None:
     with suppress(UnicodeDecodeError):
         return _NO_LETTERS.sub("", word.decode(encoding))
     return None
-
-
-def _is_utf8(word: bytes) -> bool:
-    return _decoded(word, "utf-8") is not None
 
 
 def _is_of(word: str | None, alphabet: set[str]) -> bool:

@@ -115,6 +115,7 @@ def test_from_a_file_to_a_grant(place: Path, browser: Browser) -> None:
         browser.sees("All rows of one Patientennummer, 3.")
         browser.fill("Where this is publicly known from", "admission form")
         browser.push("Confirm the number of rows")
+        browser.sees("Each picture: all rows")  # of the next step, which comes by itself
         browser.push("Numbers")
         browser.sees("10 to 100")
         assert browser.js("document.querySelectorAll('svg.shape').length") == 2
