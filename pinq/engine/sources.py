@@ -465,7 +465,8 @@ def _attach_joined(connection: duckdb.DuckDBPyConnection, policy: Policy, joined
 def wanted_files(policy: Policy, files: Sequence[Path]) -> Sequence[Path]:
     """The files of the source; ``PolicyError`` if a named file does not exist."""
     if (missing := missing_path(policy)) is not None:
-        raise PolicyError(f"There is no {'table in the folder' if missing.is_dir() else 'source'} {missing}.")
+        meant = closest(missing.name, (file.name for file in missing.parent.glob("*")))
+        raise PolicyError(f"There is no {'table in the folder' if missing.is_dir() else 'source'} {missing}{meant}.")
     return files
 
 

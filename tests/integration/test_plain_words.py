@@ -290,6 +290,7 @@ def test_options_that_say_nothing_are_refused(tmp_path: Path, monkeypatch: pytes
     for file, option, value in (("d.csv", "--sheet", "A"), ("d.jsonl", "--delimiter", ";"), ("d.jsonl", "--skip", "1")):
         failed(run("init", file, option, value), f"{file} is no file of which {option}")
     failed(run("init", "d.csv", "--delimiter", ";"), "it looks like fields separated by ',': try --delimiter ','")
+    failed(run("init", "d.CSV"), "d.CSV (did you mean 'd.csv'?).")
     failed(run("init", "d.csv", "--fewest", "0"), "--fewest is 0; it must be a whole number from 1")
     refused: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("p.pdf must end in .yaml or .yml", ("init", "d.csv", "-o", "p.pdf")),
