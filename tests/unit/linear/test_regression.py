@@ -18,7 +18,7 @@ from miners import FitWarning, LinearRegression
 from miners.linear.regression import NOT_ESTIMATED, NoisySums
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
-from tests.support.house.assurance import ASSURANCE, note
+from tests.support.house.assurance import ASSURANCE
 from tests.support.house.checkout import ROOT
 from tests.support.requests.handles import simulated
 
@@ -176,7 +176,6 @@ def test_intervals_of_fits_hold_truth_and_least_squares(epsilon: float) -> None:
     assert np.concatenate([own.ravel() for own in shares.values()]).mean() > 0.75
     if ASSURANCE:
         worst = {name: round(float(own.min()), 2) for name, own in shares.items()}
-        note(f"intervals of coefficients at epsilon {epsilon:g}", runs, f"of the worst coefficient held: {worst}")
         assert min(worst.values()) > 0.85, worst
         assert all(own.mean() > 0.92 for own in shares.values()), shares
 
