@@ -144,7 +144,9 @@ class Gate:
                 with self.datasets.leased(visit.dataset_name) as visit.leased:
                     return await self._worked(http, visit, work, charges)
         except Stopped:
-            raise Unavailable("the server stopped this request before anything was charged; send it again.") from None
+            raise Unavailable(
+                "the server stopped this request; the same request may be sent again, and is charged once."
+            ) from None
         except NotAuthorised:
             self._throttle.wrong(visit.address, visit.token)
             raise

@@ -522,8 +522,8 @@ FAULTS = (
     Fault(
         "an answer under padding is one sleep of the event loop away from its work",
         "pinq/server/gate.py",
-        "asyncio.sleep(max(0, left - 0.002))",
-        "asyncio.sleep(left)",
+        "asyncio.sleep(max(0, remaining - 0.002))",
+        "asyncio.sleep(remaining)",
         ("tests/unit/server/test_gate.py",),
     ),
     Fault(
@@ -697,8 +697,8 @@ FAULTS = (
     Fault(
         "a reload keeps codes whose engine reports a problem",
         "pinq/server/datasets.py",
-        "kept = ledger is self.ledger and source == self.source and not self.engine.problem()",
-        "kept = ledger is self.ledger and source == self.source",
+        "same_rows = ledger is self.ledger and source == self.source and not self.engine.problem()",
+        "same_rows = ledger is self.ledger and source == self.source",
         ("tests/integration/test_reload.py",),
     ),
     Fault(
@@ -838,7 +838,7 @@ FAULTS = (
     Fault(
         "tables are joined by any columns",
         "pinq/engine/joins.py",
-        "persons = all(column in (one | other)[name].persons for name, column in columns)",
+        "persons = all(column in scope[name].persons for name, column in columns)",
         "persons = True",
         (JOINED,),
     ),
@@ -859,8 +859,8 @@ FAULTS = (
     Fault(
         "another reading of a joined table begins no version",
         "pinq/policy/policy.py",
-        "return [*own, *(",
-        "return own or [*own, *(",
+        "return [READING, self._reads, row_digest, *joined]",
+        "return [READING, self._reads, row_digest]",
         (JOINED,),
     ),
 )
