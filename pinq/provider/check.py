@@ -17,11 +17,11 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from pinq.engine import ArrayEngine, EncodingReport, RawTable, SparkEngine, group_sizes, open_engine, read_columns
+from pinq.engine import ArrayEngine, EncodingReport, SparkEngine, group_sizes, open_engine, read_columns
 from pinq.engine.encoding import Encoder, bars_of
 from pinq.engine.formats import as_options, date_forms, likely_spelling
 from pinq.engine.numbers import define_readings
-from pinq.engine.sources import declared_columns, quoted, small_database
+from pinq.engine.sources import declared_columns, quoted, require_columns, small_database
 from pinq.errors import LedgerError, PolicyError
 from pinq.ledger.database import NoLedger
 from pinq.ledger.events import PolicyDeclared
@@ -33,7 +33,7 @@ from pinq.provider.exposure import SourceFinding, exposure
 from pinq.provider.opening import guarding_ledger
 from pinq.provider.policy_file import load_policy
 from pinq.provider.versions import cohorts_of, rows_of
-from pinq.public.checks import closest, first_of, text_of
+from pinq.public.checks import first_of, text_of
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Column, unit_text
 
@@ -366,7 +366,7 @@ def shapes(policy: str | os.PathLike[str] | Policy) -> dict[str, Shape]:
     """
     loaded = load_policy(policy).at()
     with closing(read_columns(loaded, likely=False)) as raw:
-        _require(raw, declared_columns(loaded))
+        require_columns(declared_columns(loaded), raw.types)
         encoder = Encoder(raw.connection, loaded, raw.types, b"")
         ((rows, *maps),) = raw.connection.execute(encoder.shapes(raw.name)).fetchall()
     histograms: dict[str, Shape] = {}
@@ -387,7 +387,7 @@ def examples(policy: str | os.PathLike[str] | Policy, rows: int = 5) -> dict[str
     """
     loaded = load_policy(policy).at()
     with closing(read_columns(loaded, likely=False)) as raw:
-        _require(raw, declared_columns(loaded))
+        require_columns(declared_columns(loaded), raw.types)
         encoder = Encoder(raw.connection, loaded, raw.types, b"")
         lines = raw.connection.execute(encoder.compared(raw.name, rows)).fetchall()
     by_column: dict[str, list[Example]] = {}
@@ -404,7 +404,7 @@ def groups(policy: str | os.PathLike[str] | Policy, column: str, limit: int = 6)
         PolicyError: Wrong policy, or a source that cannot be read or has no such column.
     """
     with closing(read_columns(load_policy(policy).at(), likely=False)) as raw:
-        _require(raw, [column])
+        require_columns([column], raw.types)
         values, sizes = group_sizes(raw.connection, raw.name, column, limit)
         return RowsPerValue(values, sizes[0][0], tuple(size for size in sizes if values))
 
@@ -413,12 +413,6 @@ def raw_columns(policy: str | os.PathLike[str] | Policy) -> list[str]:
     """The names of all columns of the source, declared or not."""
     with closing(read_columns(load_policy(policy).at(), likely=False)) as raw:
         return list(raw.types)
-
-
-def _require(raw: RawTable, names: list[str]) -> None:
-    for name in names:
-        if name not in raw.types:
-            raise PolicyError(f"The source has no column {name!r}{closest(name, raw.types)}.")
 
 
 def _read(column: Column, code: int | None) -> str:
