@@ -37,7 +37,7 @@ def require_parts(parts: int) -> None:
 
 
 def required_handle(handle: object) -> PrivateQueryable:
-    """Returns a handle. ``QueryError`` for anything else, which says how to get one."""
+    """Returns a handle. Raises ``QueryError``, with advice, for another object."""
     if not isinstance(handle, PrivateQueryable):
         raise QueryError(
             f"a table is made of a private handle, not of {type(handle).__name__}; open one with pinq.open, "
@@ -46,7 +46,7 @@ def required_handle(handle: object) -> PrivateQueryable:
     return handle
 
 
-SPAN, POINTS = 20.0, 2048  # how far a law is tabulated, in standard deviations, and at how many points
+SPAN, POINTS = 20.0, 2048  # the range of a tabulated law in standard deviations, and its number of points
 
 
 def half_width(
@@ -54,18 +54,18 @@ def half_width(
 ) -> np.ndarray:
     """Returns t so that |sum of weight x noise| is at most t with probability ``level``.
 
-    The noises are independent discrete Laplace variables Z of scales s. Each is a continuous one
-    less the difference of two fractional parts that do not depend on it (an exponential variable's
-    whole part is geometric). So the sum of w X is as wide as that of w Z, or wider by at most those
-    fractions. Its characteristic function is the product of 1 / (1 + (r w s)^2); its Fourier
-    transform is the law, read at ``POINTS`` points. The distance between two points, and half a row for
-    whole numbers, are added. Held by: tests/unit/tables/test_noise.py, by exact laws.
+    The noises are independent discrete Laplace variables Z of scales s. Each is a continuous Laplace
+    variable X minus the difference of two fractional parts that do not depend on Z (an exponential
+    variable's whole part is geometric). So the sum of w X is as wide as the sum of w Z, or wider by at
+    most those fractions. Its characteristic function is the product of 1 / (1 + (r w s)^2); its Fourier
+    transform is the law, tabulated at ``POINTS`` points. The distance between two points, and half a row
+    for whole numbers, are added. Held by: tests/unit/tables/test_noise.py, by exact laws.
 
     Example: one noise of scale 10 is within 30 at 95 %, and ten of them within 88.
 
     Args:
         weights: The weights of the noises of each sum, shape (..., noises).
-        scale: s, greater than 0; one of all, or of the shape of ``weights``.
+        scale: s, greater than 0; one number, or an array of the shape of ``weights``.
         level: Between 0 and 1, both excluded.
         times: The number of noises of each weight, of the shape of ``weights``.
 
@@ -74,8 +74,8 @@ def half_width(
     """
     times, scaled = np.broadcast_to(times, weights.shape), weights * scale
     deviations = np.sqrt(2 * (times * scaled**2).sum(axis=-1))
-    # Two noises of scale 1, weights 3 and 4: the sum deviates by 7.07, in units of which they have
-    # the scales .42 and .57.
+    # Two noises of scale 1 with weights 3 and 4: the sum deviates by 7.07. In this unit their scales
+    # are 0.42 and 0.57.
     unit = scaled / np.where(deviations > 0, deviations, 1.0)[..., None]
     rates = np.arange(POINTS // 2 + 1) * (np.pi / SPAN)
     logs = sum(times[..., [n]] * np.log(1.0 + (unit[..., [n]] * rates) ** 2) for n in range(weights.shape[-1]))
@@ -87,13 +87,13 @@ def half_width(
 def within_noise(
     sums: np.ndarray, weights: np.ndarray, scale: np.ndarray | float, level: float, times: np.ndarray
 ) -> np.ndarray:
-    """Returns which sums are at most the half width of their noise, as ``half_width`` has it.
+    """Returns whether each sum is at most the ``half_width`` of its noise.
 
-    A half width is at least 0 and at most ``SPAN`` deviations and the largest weight, so the laws of
-    few sums are needed.
+    A half width is at least 0 and at most ``SPAN`` deviations and the largest weight, so only a few
+    laws are computed.
     """
     deviations, largest = np.sqrt(2 * (times * (weights * scale) ** 2).sum(axis=-1)), np.abs(weights).max(axis=-1)
-    # Half widths of 30 and 30, at most 400: -5 is within its own, 900 is not, and 29 needs the law.
+    # With a half width between 0 and 400, -5 is within, 900 is not, and 29 needs the law.
     within, unclear = sums <= 0, (sums > 0) & (sums <= 2 * SPAN * deviations + largest)
     within[unclear] = sums[unclear] <= half_width(weights[unclear], scale, level, times=times[unclear])
     return within
@@ -105,7 +105,7 @@ def scale_of(counts: NoisyArray) -> float:
 
 
 ALL = "All"
-"""What a margin is called."""
+"""The label of a margin."""
 
 Column = str | Spec
 Columns = Column | Sequence[Column]
@@ -162,12 +162,12 @@ def columns_named(schema: Schema, value: object) -> list[str]:
         return [value] if value in schema.columns else []
     if isinstance(value, Splitting):
         return sorted(value.columns())
-    inner = value if isinstance(value, (list, tuple, Mapping)) else ()  # of `statistics` the keys
+    inner = value if isinstance(value, (list, tuple, Mapping)) else ()  # the keys of `statistics`
     return list(dict.fromkeys(name for each in inner for name in columns_named(schema, each)))
 
 
 def even_cuts(schema: Schema, column: str, bins: int) -> Cuts:
-    """Cuts a numeric column into so many bins of about equal width, of whole grid cells.
+    """Cuts a numeric column into ``bins`` bins of about equal width, of whole grid cells.
 
     Example: whole numbers 0 to 9 in 4 bins are cut at 3, 5 and 8: 0 to 2, 3 and 4, 5 to 7, 8 and 9.
 
@@ -199,12 +199,12 @@ def _spec(schema: Schema, column: Column) -> Spec:
 
 
 def is_categorical(schema: Schema, column: str) -> bool:
-    """Whether a declared column has a list of values; a numeric one has none."""
+    """Whether a declared column is categorical, not numeric."""
     return schema.column(column).type == "categorical"
 
 
 def _of_values(handle: PrivateQueryable, name: str, condition: Condition) -> PrivateQueryable:
-    """Narrows by one value; or by several, which are a group beside the group of all others."""
+    """Narrows by one value, or by a group of several values."""
     column = handle.schema.categorical(name)
     if not isinstance(condition, (list, tuple, set)):
         return narrowed(handle, Values(name), column.code_of(condition, name))  # type: ignore[arg-type]
@@ -224,7 +224,7 @@ def _of_range(handle: PrivateQueryable, name: str, condition: Condition) -> Priv
         if not column.nullable:
             raise QueryError(f"`{name}` declares no missing values.")
         return narrowed(handle, *missing_apart(handle.schema, name))
-    if not isinstance(condition, tuple) or len(condition) != 2:  # a list would stand for its values
+    if not isinstance(condition, tuple) or len(condition) != 2:  # a list means values
         raise QueryError(
             f"the condition on `{name}` is {condition!r}; it must be a pair (low, high), None for an open end."
         )
@@ -239,9 +239,9 @@ def _of_range(handle: PrivateQueryable, name: str, condition: Condition) -> Priv
 
 
 def missing_apart(schema: Schema, column: str) -> tuple[Spec, int]:
-    """Splits a nullable numeric column; returns which part, the last, has its missing values."""
+    """Splits a nullable numeric column; returns the split and the index of missing values, its last part."""
     numeric = schema.numeric(column)
-    if numeric.cells < 2:  # there is nothing to cut
+    if numeric.cells < 2:  # a single cell cannot be cut
         return Values(column), 1
     return Cuts(column, (numeric.cut_before(numeric.cells // 2),)), 2
 

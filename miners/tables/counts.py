@@ -38,7 +38,7 @@ from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
 Kept = tuple[int, ...]
-"""The axes that a margin keeps; of a table with two axes (0,), (1,) and (); (0, 1) is the table."""
+"""The axes that a margin keeps: (0,), (1,) or () for a table with two axes; (0, 1) is the table itself."""
 
 
 def subsets(axes: int) -> list[Kept]:
@@ -122,13 +122,13 @@ def whole_counts(values: np.ndarray) -> np.ndarray:
 
 
 def _spread(margin: np.ndarray, kept: Kept, shape: tuple[int, ...]) -> np.ndarray:
-    """Returns a margin with the axes that it sums over, alike along them."""
+    """Returns a margin with the axes that it sums over, repeated along them."""
     lengths = [length if axis in kept else 1 for axis, length in enumerate(shape)]
     return np.broadcast_to(margin.reshape(lengths), shape).astype(np.float64)
 
 
 def _cells_summed(kept: Kept, shape: tuple[int, ...]) -> int:
-    """Returns how many cells each number of a margin sums."""
+    """Returns the number of cells in each sum of a margin."""
     return int(np.prod([length for axis, length in enumerate(shape) if axis not in kept], dtype=np.int64))
 
 
@@ -141,7 +141,7 @@ NONNEGATIVE = (
 
 @dataclass(frozen=True)
 class CountQuestion:
-    """One question for counts: of which parts, at which loss and level."""
+    """One query for counts: its parts, its loss and its level."""
 
     parts: Parts
     epsilon: Epsilon
@@ -175,10 +175,10 @@ class CountCells:
         return pd.Series(np.full(self.values.size, self.scale), name="scale")
 
     def moved(self, values: np.ndarray, *, cut: bool = False) -> CountCells:
-        """Puts other counts into the place of the noisy ones; intervals hold them too.
+        """Replaces the noisy counts; intervals are widened to contain the new counts.
 
         Args:
-            values: The counts.
+            values: The new counts.
             cut: Whether intervals are cut at 0; a negative count gets the interval of 0.
         """
         values = values.reshape(self.values.shape)
@@ -191,8 +191,8 @@ class CountCells:
         return self.moved(whole_counts(nearest_nonnegative(self.values)), cut=True)
 
     def margin(self, kept: Kept, exact: np.ndarray, level: float) -> CountCells:
-        """Sums cells; intervals are those of sums of the noises in ``exact``, the queried counts."""
-        # Of 3 x 4 cells, a sum of each row has 4 noises, and the total 12.
+        """Sums cells; intervals come from the noises in ``exact``, the queried counts."""
+        # With 3 x 4 cells, the sum of a row has 4 noises, and the total 12.
         sums, noises = summed(exact, kept), _cells_summed(kept, exact.shape)
         half = int(half_width(np.ones(1), self.scale, level, times=noises))
         return CountCells(summed(self.values, kept), sums - half, sums + half, np.nan)
@@ -222,8 +222,8 @@ class CrossTable:
     Attributes:
         axes: The specs or columns of the axes.
         level: The confidence level of the intervals.
-        margins: Whether to add sums, or to ask for them.
-        consistent: Whether margins that were asked are made to agree.
+        margins: Whether to add sums, or to query them (``"asked"``).
+        consistent: Whether queried margins are made to agree with the cells.
         nonnegative: Whether counts are made to be at least 0.
     """
 
@@ -302,7 +302,7 @@ def crosstab(
         handle: A handle on a table, or on a part of it (``where``).
         rows: A column, or several. A numeric column has the cuts of its policy; ``Cuts(column,
             [...])`` gives other cuts.
-        columns: More columns; ``table.wide()`` puts the last one across.
+        columns: More columns; ``table.wide()`` spreads the last one over columns.
         epsilon: The cost. All cells together cost it once, because they are disjoint.
         level: The confidence level of the intervals.
         margins: Whether to add the sums over each column, called ``"All"``. ``"asked"`` queries

@@ -35,7 +35,7 @@ from pinq.public.schema import Schema
 
 ROUGH = "the interval of a variance, or of its root, allows for rows anywhere in their bins, so it holds more often"
 Kind = tuple[Callable[..., Statistic], str, int]
-"""What makes a statistic, its column, and its weight where epsilon is divided."""
+"""The function that makes a statistic, its column, and its weight in the division of epsilon."""
 
 STATISTICS: Mapping[str, type[Statistic]] = MappingProxyType(
     {
@@ -48,7 +48,7 @@ STATISTICS: Mapping[str, type[Statistic]] = MappingProxyType(
         "median": Median,
     }
 )
-"""What ``grouped`` can be asked for, by name."""
+"""The statistics of ``grouped``, by name."""
 
 
 @TableFunction
@@ -237,12 +237,12 @@ def summary(
 
 
 def _notes(kinds: Sequence[Kind]) -> tuple[str, ...]:
-    """Returns the note about spreads, if any is asked for."""
+    """Returns the note about spreads, if there are any."""
     return (ROUGH,) if any(kind in (Variance, StandardDeviation) for kind, _, _ in kinds) else ()
 
 
 def _described(schema: Schema, column: str) -> list[Kind]:
-    """Returns what a summary says of a column."""
+    """Returns the statistics of a column in a summary."""
     if is_categorical(schema, column):
         return [(ValueCounts, column, 4)]
     missing: list[Kind] = [(Missing, column, 1)] if schema.column(column).nullable else []
@@ -281,8 +281,9 @@ def drafted(
 
     def answer() -> Table:
         answers = [statistic.ask(flat) for statistic in statistics]
-        added = [note for statistic, own in zip(statistics, answers, strict=True) for note in statistic.notes(own)]
-        frame, scale = _frame(parts, [estimate for own in answers for estimate in own])
+        pairs = zip(statistics, answers, strict=True)
+        added = [note for statistic, estimates in pairs for note in statistic.notes(estimates)]
+        frame, scale = _frame(parts, [estimate for estimates in answers for estimate in estimates])
         return Table(title, frame, scale, draft.total, level, (*notes, *dict.fromkeys(added)), picture)
 
     draft = Draft(title, lines, answer, notes)
@@ -292,7 +293,7 @@ def drafted(
 def _frame(parts: Parts, estimates: Sequence[TableEstimate]) -> tuple[pd.DataFrame, pd.Series]:
     """Writes a row for each group and estimate, groups first; and the scales."""
     keys = parts.frame(np.zeros(len(parts))).drop(columns="value")
-    if not any(block.partition for block in parts.part_set.blocks):  # the whole table is no group
+    if not any(block.partition for block in parts.part_set.blocks):  # the whole table, without groups
         keys = keys.drop(columns="part")
     groups = len(keys)
     frame = keys.loc[np.repeat(np.arange(groups), len(estimates))].reset_index(drop=True)
@@ -302,7 +303,7 @@ def _frame(parts: Parts, estimates: Sequence[TableEstimate]) -> tuple[pd.DataFra
         frame["of"] = pd.Series([estimate.of for estimate in estimates] * groups, dtype=object)
     for name in ("value", "low", "high", "scale"):
         numbers = [getattr(estimate, name) for estimate in estimates]
-        if len({values.dtype.kind == "M" for values in numbers}) > 1:  # some are dates and others numbers
+        if len({values.dtype.kind == "M" for values in numbers}) > 1:  # dates and numbers
             numbers = [values.astype(object) for values in numbers]
         frame[name] = np.stack(numbers, axis=1).reshape(-1)
     return frame.drop(columns="scale"), frame["scale"]
@@ -327,7 +328,7 @@ def correlation(
 
     Args:
         handle: A private handle.
-        columns: Their names; None for all numeric columns. A categorical column becomes an
+        columns: Names of columns; None for all numeric columns. A categorical column becomes an
             indicator for each value except the first.
         epsilon: The cost of the whole table.
         level: The probability with which each interval contains Pearson's correlation of the rows.
@@ -364,9 +365,9 @@ def correlation(
     title = f"correlation of {', '.join(names)}"
 
     def answer() -> Table:
-        asked = reusing(handle, partial(require_budget, handle, total, name="correlation")) if reuse else handle
-        coordinates = Coordinates.asked(asked, schema, names, scales, norm)
-        moments = NoisyMoments.asked(asked, coordinates, norm, products)
+        source = reusing(handle, partial(require_budget, handle, total, name="correlation")) if reuse else handle
+        coordinates = Coordinates.asked(source, schema, names, scales, norm)
+        moments = NoisyMoments.asked(source, coordinates, norm, products)
         frame, deviations = _correlations(coordinates, moments, norm, -math.log(1 - level) / ROOT)
         return Table(title, frame, deviations, total.exact, level, notes, "map")
 
@@ -376,25 +377,26 @@ def correlation(
 def _correlations(
     coordinates: Coordinates, moments: NoisyMoments, norm: Norm, sure: float
 ) -> tuple[pd.DataFrame, pd.Series]:
-    """The table, and the deviation of each number: of noise, and of what shortened rows may hide."""
+    """The table, and the deviation of each number, by noise and by rows that count less."""
     rows, _, (covariance,) = moments.centred()
     noise, variances = moments.deviation / float(rows[0]), np.diag(covariance)
     roots = np.sqrt(np.maximum(variances, noise))
-    found = np.clip(covariance / np.outer(roots, roots), -1, 1)
-    # r = c / (s t): noise in c moves it by noise / (s t), and noise in s² and t² by r / 2 of the same each.
+    correlations = np.clip(covariance / np.outer(roots, roots), -1, 1)
+    # r = c / (s t): noise in c moves r by noise / (s t); noise in s² or t² moves it by r / 2 times its relative size.
     deviation = noise / np.outer(roots, roots)
     relative = noise / roots**2
-    # Variances are in units of those that the first query found: a column of .8 has lost .2 of its variance, up to
-    # noise.
+    # The unit of a variance is its value in the first query: a column at 0.8 has lost 0.2 of its variance, up to noise.
     lost = norm.shift(np.hypot(np.maximum(1 - variances, 0), coordinates.doubt))
     shift = np.maximum(lost[:, None], lost[None, :])
-    deviations = np.sqrt(deviation**2 + found**2 * (relative[:, None] ** 2 + relative[None, :] ** 2) / 4 + shift**2)
-    hidden = relative > 1 / 3  # a variance of 3 deviations of its noise is any
+    deviations = np.sqrt(
+        deviation**2 + correlations**2 * (relative[:, None] ** 2 + relative[None, :] ** 2) / 4 + shift**2
+    )
+    hidden = relative > 1 / 3  # a variance below 3 deviations of its noise is unknown
     deviations[hidden | hidden[:, None]] = 2.0
-    np.fill_diagonal(found, 1.0)
+    np.fill_diagonal(correlations, 1.0)
     np.fill_diagonal(deviations, 0.0)
     terms = coordinates.names
-    low, high = np.maximum(found - sure * deviations, -1), np.minimum(found + sure * deviations, 1)
+    low, high = np.maximum(correlations - sure * deviations, -1), np.minimum(correlations + sure * deviations, 1)
     keys = {"first": np.repeat(terms, len(terms)), "second": np.tile(terms, len(terms))}
-    numbers = {"value": found.ravel(), "low": low.ravel(), "high": high.ravel()}
+    numbers = {"value": correlations.ravel(), "low": low.ravel(), "high": high.ravel()}
     return pd.DataFrame({**keys, **numbers}), pd.Series(deviations.ravel())

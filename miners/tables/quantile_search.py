@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Quantile`` finds several quantiles of a column, of all groups at once.
+"""``Quantile`` finds several quantiles of a column, for all groups at once.
 
-The first step is halving: ``exp_mech`` chooses the middle one of the quantiles among all cuts, with
-``Balance(share)``. The cut divides the rows into two disjoint parts. On each side the middle one of
-its quantiles is chosen next, and both sides together cost as much as one. So each row takes part in
-about log2(k + 1) choices for k quantiles, not in k. Quartiles of ages: the median 37 first, then
-the median of those below and the median of those above.
+The first step is halving: ``exp_mech`` chooses the middle quantile among all cuts, with
+``Balance(share)``. The cut divides the rows into two disjoint parts. Next the middle quantile of each
+side is chosen; both sides together cost as much as one. So each row takes part in about log2(k + 1)
+choices for k quantiles, not in k. Example, quartiles of ages: first the median 37, then the medians
+of the ages below and above it.
 
 The second step is counting, twice: first the rows between points around the chosen cuts, then the
 rows in the cells where each quantile may still lie. The counts correct a cut beside a value of many
 rows, and give the bounds of each quantile (``CountedCuts``). At a point x and for a share q, the
-*surplus* is (1 - q) times the rows below x minus q times those above. It grows with x, and passes 0
-in the cell of the quantile.
+*surplus* is (1 - q) times the rows below x minus q times the rows above. It grows with x, and passes
+0 in the cell of the quantile.
 
 Privacy:
-    Nothing is released here but answers of ``exp_mech`` and ``noisy_count``; where to count follows
-    from answers that were released before, so losses add up (adaptive composition). Held by:
+    Only answers of ``exp_mech`` and ``noisy_count`` are released. The points of counts depend on
+    earlier released answers, so losses add up (adaptive composition). Held by:
     tests/unit/tables/test_tables.py, which compares the bill with the plan, and
-    tests/privacy/test_quantiles_and_spreads.py, which looks for more than the bill in what
+    tests/privacy/test_quantiles_and_spreads.py, which compares the bill with the loss that
     neighbours show.
 
 References:
@@ -44,10 +44,10 @@ from pinq.language.specs import AnyCut, Cuts
 from pinq.public.epsilon import Epsilon
 
 STEP = 4  # a ladder's points are 1, 4, 16, ... cells from a chosen cut
-# The cells that a ladder leaves to a quantile are counted in so many pieces at most: intervals are as narrow as of 16,
-# and a level of .5 holds in .69 to .72 of draws, not .73 to .77 (the draws of tests/unit/tables/test_intervals.py).
+# The most bins of the second counts for a quantile. Intervals are as narrow as with 16 bins, and a level of 0.5 holds
+# in 0.69 to 0.72 of draws instead of 0.73 to 0.77 (the draws of tests/unit/tables/test_intervals.py).
 PIECES = 24
-LIKELY, SURE = 2.0, 3.0  # standard deviations from 0 beyond which the sign of a surplus is likely, or certain
+LIKELY, SURE = 2.0, 3.0  # standard deviations from 0 beyond which the sign of a surplus is likely, or nearly certain
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class CountedCuts:
 
     Attributes:
         points: The cells before which the grid is cut, increasing, at least one.
-        bins: Noisy counts between them, one more.
+        bins: Noisy counts between the points; one more than points.
         scale: The scale of the noise in each count.
         cells: The number of cells of the grid.
     """
@@ -71,12 +71,12 @@ class CountedCuts:
         return np.asarray(np.cumsum(self.bins)[:-1] - share * self.bins.sum())
 
     def deviations(self, share: float) -> np.ndarray:
-        """Bounds the standard deviation of each surplus; a count's is at most sqrt(2) scale."""
+        """Bounds the standard deviation of each surplus; that of a count is at most sqrt(2) scale."""
         weights, times = self.weights(share)
         return np.asarray(self.scale * np.sqrt(2 * (times * weights**2).sum(axis=1)))
 
     def around(self, share: float) -> tuple[int, int]:
-        """Returns the range [first, end) of the cells that are likely the quantile's."""
+        """Returns the range [first, end) of the cells in which the quantile is likely."""
         surplus, off = self.surplus(share), LIKELY * self.deviations(share)
         low = max([0, *self.points[surplus < -off].tolist()])
         high = min([self.cells, *self.points[surplus > off].tolist()])
@@ -89,9 +89,9 @@ class CountedCuts:
         sum of the noisy surpluses is smallest. Between two points it is linear. Example: -30 before
         cell 40 and 10 before cell 48: three quarters of the way, cell 46.
         """
-        # Bins of 10, 30 and 60 rows cut before cells 40 and 48, the median: surpluses -40 and -10,
-        # running sums 0, -40 and -50. The last is least, so the change is above cell 48, where the
-        # surplus goes from -10 to 50.
+        # The median of bins of 10, 30 and 60 rows, cut before cells 40 and 48: surpluses -40 and -10,
+        # running sums 0, -40 and -50. The last sum is the least, so the sign changes above cell 48,
+        # where the surplus goes from -10 to 50.
         surplus, total = self.surplus(share), max(float(self.bins.sum()), 1.0)
         before = int(np.argmin(np.concatenate([[0.0], np.cumsum(surplus)])))
         edges = np.concatenate([[0], self.points, [self.cells]])
@@ -110,10 +110,10 @@ class CountedCuts:
 
 
 def ladder(thresholds: np.ndarray, cells: int) -> np.ndarray:
-    """Chooses where to count first: at each cut, 1, 4, 16, ... cells from it, and at the ends.
+    """Returns the points of the first counts: each cut, 1, 4, 16, ... cells from it, and the ends.
 
-    The ends are counted because many columns have most of their rows on a bound. Example: the cut
-    37 of 101 cells: 1, 21, 33, 36, 37, 38, 41, 53, 100.
+    The ends are included because many columns have most of their rows on a bound. Example: the cut 37
+    of 101 cells gives 1, 21, 33, 36, 37, 38, 41, 53, 100.
     """
     steps = STEP ** np.arange(_steps(cells))
     near = np.clip(thresholds, 1, cells - 1)[:, None]
@@ -122,10 +122,10 @@ def ladder(thresholds: np.ndarray, cells: int) -> np.ndarray:
 
 
 def finer_points(first: CountedCuts, thresholds: np.ndarray, shares: tuple[Fraction, ...]) -> np.ndarray:
-    """Chooses where to count next: evenly among the cells that a ladder leaves to a quantile, and at the cuts."""
+    """Returns the points of the second counts: the cuts, and evenly the cells that a ladder leaves to a quantile."""
     points = [np.clip(thresholds, 1, first.cells - 1)]
     for share in shares:
-        # Cells 21 to 69 are left: cuts before every second one, 21, 23, ..., 69.
+        # If the cells 21 to 69 are left, the points are 21, 23, ..., 69.
         low, high = first.around(float(share))
         pieces = min(PIECES, high - low)
         points.append(low + np.arange(pieces + 1) * (high - low) // pieces)
@@ -175,8 +175,8 @@ def bounds(counted: tuple[CountedCuts, CountedCuts], share: float, level: float)
     """
     points = np.unique(np.concatenate([count.points for count in counted]))
     ends = np.concatenate([[0], points, [counted[0].cells]])
-    # Points 10 and 20 of 30 cells: the surplus at 10 tells whether cells 10 to 19 are too high, and
-    # that at 20 whether they are too low. Cells 0 to 9 cannot be too high, nor 20 to 29 too low.
+    # With points 10 and 20 of 30 cells, the surplus at 10 shows whether cells 10 to 19 are too high, and
+    # the surplus at 20 whether they are too low. Cells 0 to 9 cannot be too high, nor 20 to 29 too low.
     surplus, weights, times = _pooled(points, counted, share, after=False)
     possible = np.append(True, within_noise(surplus, weights, _scales(counted), level, times))
     high = int(ends[np.flatnonzero(possible)[-1] + 1])
@@ -207,17 +207,16 @@ def _pooled(
 
     Returns:
         The means, in which the more exact count weighs more; the weights of the noises in each,
-        shape (points, 4), of which the first two are the first count's; and how many noises have
-        each.
+        shape (points, 4), first two for the first count; and the number of noises with each weight.
     """
     surplus, precision, weights, times = [], [], [], []
     for count in counted:
-        found = np.searchsorted(count.points, points, side="left" if after else "right") - (not after)
-        at = np.clip(found, 0, len(count.points) - 1)
+        nearest = np.searchsorted(count.points, points, side="left" if after else "right") - (not after)
+        at = np.clip(nearest, 0, len(count.points) - 1)
         pair, noises = count.weights(share)
         surplus.append(count.surplus(share)[at])
-        # -12 that deviates by 4 and -6 that deviates by 2 weigh 1/16 and 1/4: a mean of -7.2.
-        precision.append(np.where(at == found, count.deviations(share)[at] ** -2.0, 0.0))
+        # -12 with deviation 4 and -6 with deviation 2 weigh 1/16 and 1/4: their mean is -7.2.
+        precision.append(np.where(at == nearest, count.deviations(share)[at] ** -2.0, 0.0))
         weights.append(pair[at])
         times.append(noises[at])
     parts = np.array(precision) / np.sum(precision, axis=0)
@@ -245,23 +244,23 @@ class Quantile(NumericStatistic):
 
     @property
     def _losses(self) -> list[Epsilon]:
-        """Losses of the levels of choices, together a half, and of both counts."""
+        """The losses of the levels of choices, together one half, and of both counts."""
         levels = len(self.shares).bit_length()  # 1 for one quantile, 2 for 2 and 3, 3 for 4 to 7
         return list(spread(self.epsilon, [5] * levels + [2 * levels, 3 * levels]))
 
     def lines(self) -> tuple[PlanLine, ...]:
-        """The plan's lines: a level of choices each, then the counts."""
-        if self._numeric.cells < 2:  # its value is public
+        """The plan's lines: one for each level of choices, then the counts."""
+        if self._numeric.cells < 2:  # the value is public
             return ()
         require_parts(self.groups * len(self.shares))
         counts = [
             (f"rows around the cuts of {self.column}", most_rungs(self._numeric.cells, len(self.shares))),
             (f"rows near the quantiles of {self.column}", most_finer(self._numeric.cells, len(self.shares))),
         ]
-        cuts, most = f"cuts of {self.column} at quantiles", len(self.shares)
+        cuts, quantiles = f"cuts of {self.column} at quantiles", len(self.shares)
         return (
             *(
-                PlanLine(level, cuts, "exp_mech", self.groups * min(2**level, most), loss.exact)
+                PlanLine(level, cuts, "exp_mech", self.groups * min(2**level, quantiles), loss.exact)
                 for level, loss in enumerate(self._losses[:-2])
             ),
             *(
@@ -277,27 +276,26 @@ class Quantile(NumericStatistic):
             value = self._numeric.shown(np.full(shape, self._numeric.number(0)))
             return self._estimates(value, value, value)
         thresholds = np.zeros(shape, dtype=np.int64)
-        left = self._cells_left(groups)
+        possible = self._cells_left(groups)
         quantiles = len(self.shares)
-        level = [_Side(groups, np.arange(len(groups)), np.arange(quantiles), left[:, 0], -1, quantiles)]
+        level = [_Side(groups, np.arange(len(groups)), np.arange(quantiles), possible[:, 0], -1, quantiles)]
         for loss in self._losses[:-2]:
             level = [below for sides in _alike(level, self.shares) for below in self._halve(sides, thresholds, loss)]
-        return self._bounded(groups, thresholds, left)
+        return self._bounded(groups, thresholds, possible)
 
     def _halve(self, sides: Sequence[_Side], thresholds: np.ndarray, loss: Epsilon) -> Iterator[_Side]:
         """Chooses the middle quantile of each side, in one request; yields the next sides."""
         parts = Parts.union(*(side.parts for side in sides))
         score = Balance(str(sides[0].relative(self.shares)))
         chosen = parts.exp_mech([AnyCut(self.column)], score=score, epsilon=loss.exact, reuse=self.reuse)
-        # Sides of 2 groups and of 1: the first two answers are of the first side, the third of the
-        # second.
-        cuts = cast("Iterator[Cuts | None]", iter(chosen))  # of `AnyCut`
+        # With sides of 2 groups and of 1 group, the first two answers are for the first side.
+        cuts = cast("Iterator[Cuts | None]", iter(chosen))  # the answers to `AnyCut`
         for side in sides:
             yield from self._sides(side, list(islice(cuts, len(side.groups))), thresholds)
 
     def _sides(self, side: _Side, cuts: Sequence[Cuts | None], thresholds: np.ndarray) -> Iterator[_Side]:
         middle = side.middle
-        # A part of a single cell has nothing to cut: all its quantiles are that cell.
+        # A part of a single cell cannot be cut: all its quantiles are that cell.
         single = np.array([cut is None for cut in cuts], dtype=bool)
         thresholds[side.groups[single, None], side.quantiles] = side.first[single, None]
         cells = np.array([self._numeric.threshold(cut.points[0], self.column) for cut in cuts if cut is not None])
@@ -315,22 +313,21 @@ class Quantile(NumericStatistic):
         if len(after):
             yield _Side(halves[below + 1], groups, after, cells, middle, side.upper)
 
-    def _bounded(self, groups: Parts, thresholds: np.ndarray, left: np.ndarray) -> list[TableEstimate]:
+    def _bounded(self, groups: Parts, thresholds: np.ndarray, possible: np.ndarray) -> list[TableEstimate]:
         """Counts rows around the chosen cuts, twice; returns the quantiles with their bounds.
 
-        They lie among the cells that are ``left`` to their group, which are public.
+        Bounds are clipped to the ``possible`` cells of each group, which are public.
         """
         around, near = self._losses[-2:]
         first = self._count(groups, [ladder(row, self._numeric.cells) for row in thresholds], around)
         finer = [finer_points(*group, self.shares) for group in zip(first, thresholds, strict=True)]
         counted = list(zip(first, self._count(groups, finer, near), strict=True))
-        # For each group a row of (cell, low, high), one for each quantile: shape (groups,
-        # quantiles, 3).
+        # (cell, low, high) for each group and quantile: shape (groups, quantiles, 3).
         cells = [
             [located(cut, both, share, self.level) for cut, share in zip(row, self.shares, strict=True)]
             for row, both in zip(thresholds, counted, strict=True)
         ]
-        within = np.clip(np.array(cells), left[:, :1, None], left[:, 1:, None] - 1)
+        within = np.clip(np.array(cells), possible[:, :1, None], possible[:, 1:, None] - 1)
         numbers = np.vectorize(self._numeric.number, otypes=[float])(np.moveaxis(within, -1, 0))
         return self._estimates(
             *self._numeric.shown(numbers + self._numeric.half_cell * np.array([0, -1, 1])[:, None, None])
@@ -368,7 +365,7 @@ class Median(Quantile):
 
 @dataclass(frozen=True)
 class _Side:
-    """One side of the cuts above, of each group that has it, with the quantiles that lie there.
+    """One side of earlier cuts, for each group that has it, with its quantiles.
 
     Attributes:
         parts: The part of each group on this side.
@@ -376,7 +373,7 @@ class _Side:
         quantiles: The numbers of the quantiles, increasing.
         first: The first cell of each part.
         lower: The quantile at the lower end; -1 for none.
-        upper: The quantile at the upper end; as many as there are for none.
+        upper: The quantile at the upper end; the number of quantiles for none.
     """
 
     parts: Parts
@@ -388,7 +385,7 @@ class _Side:
 
     @property
     def middle(self) -> int:
-        """The quantile that is chosen here."""
+        """The quantile that is chosen on this side."""
         return int(self.quantiles[len(self.quantiles) // 2])
 
     def relative(self, shares: Sequence[Fraction]) -> Fraction:
@@ -403,14 +400,14 @@ class _Side:
 def shares_of(shares: Sequence[float | str | Fraction]) -> tuple[Fraction, ...]:
     """Reads and sorts shares of rows. Raises ``QueryError`` unless they differ, between 0 and 1."""
     weights = [Balance(str(share) if isinstance(share, Fraction) else share).weights for share in shares]
-    listed = sorted({Fraction(above, below + above) for below, above in weights})
-    if not 0 < len(listed) == len(shares) <= MAX_QUANTILES:
+    exact = sorted({Fraction(above, below + above) for below, above in weights})
+    if not 0 < len(exact) == len(shares) <= MAX_QUANTILES:
         raise QueryError(
             f"is {list(shares)!r}",
             parameter="shares",
             allowed=f"1 to {MAX_QUANTILES} different numbers between 0 and 1",
         )
-    return tuple(listed)
+    return tuple(exact)
 
 
 def _alike(sides: Sequence[_Side], shares: Sequence[Fraction]) -> list[list[_Side]]:

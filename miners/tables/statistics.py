@@ -4,13 +4,13 @@
 Each kind is a class with the lines of its plan (``lines``) and its queries (``ask``). So a summary
 is a list of statistics, with their plan and their bill.
 
-Variances are made of noisy counts in bins that widen with their distance from a median. A row at
-distance d from the mean adds d^2, so the noise of a far bin weighs most, and so does a wrong middle
-of a bin of many rows. Few wide bins far away and narrow ones near the median serve both.
+Variances are computed from noisy counts in bins that widen with their distance from a median. A row at
+distance d from the mean adds d^2, so noise matters most in far bins, and a wrong middle matters most
+in bins of many rows. So bins are few and wide far away, and narrow near the median.
 
 Privacy:
-    Claim: what is made of the counts is free. Why: it is computed from noisy counts and a chosen
-    cut alone.
+    Claim: variances and intervals are free. Why: they are computed from noisy counts and a chosen cut
+    alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pinq.public.schema import Numeric, Schema
 
 FAR, NEAR = 0.4, 0.25  # width of a bin relative to its distance, at the end of the grid and near the median
 NARROWEST = 0.2
-EMPTY = 3.5  # standard deviations from 0 up to which the rows beyond a point count as 0
+EMPTY = 3.5  # standard deviations of noise up to which the counts beyond a point are set to 0
 
 
 def widening_edges(middle: int, cells: int, exactness: float) -> np.ndarray:
@@ -52,14 +52,14 @@ def widening_edges(middle: int, cells: int, exactness: float) -> np.ndarray:
     and as many below.
 
     Args:
-        middle: A cell that has others on both sides.
+        middle: A cell with other cells on both sides.
         cells: The number of cells of the grid.
         exactness: Epsilon times the number of rows, both public.
 
     Returns:
         The first cell of each bin, and ``cells``.
     """
-    # Above 2,000 rows times epsilon bins are narrower than that.
+    # Bins become narrower above 2,000 rows times epsilon.
     shrink = max(NARROWEST, min(1.0, (2000.0 / exactness) ** 0.4))
     edges = {middle}
     for length, sign in ((middle, -1), (cells - middle, 1)):
@@ -77,7 +77,7 @@ def most_edges(cells: int, exactness: float) -> int:
 
 
 def without_empty_ends(counts: np.ndarray, scale: float) -> np.ndarray:
-    """Sets the counts far out, which noise alone can explain, to 0.
+    """Sets counts at the ends that noise alone can explain to 0.
 
     From each end, bins are added up until the sum is more than ``EMPTY`` standard deviations of its
     noise. The last bin added gets the sum, and the bins before it get 0. So the noise of far bins,
@@ -94,23 +94,22 @@ def without_empty_ends(counts: np.ndarray, scale: float) -> np.ndarray:
 
 
 def moments_of_bins(edges: np.ndarray, counts: np.ndarray, *, whole: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where the rows of each bin lie on average, and their variance about that, in cells.
+    """Returns the mean position of the rows of each bin, and their variance around it, in cells.
 
     The density at both ends of a bin is that of a line through the neighbouring bins.
 
     Args:
         edges: The first cell of each bin, and the number of cells.
         counts: Rows of each bin.
-        whole: Whether cells are points (whole numbers) or have rows all over them.
+        whole: Whether cells are points (whole numbers), not intervals.
     """
     widths = np.diff(edges).astype(np.float64)
     middles, within = (edges[:-1] + edges[1:] - 1) / 2, (widths**2 - float(whole)) / 12
     density = np.maximum(counts, 0) / widths
     outside = np.concatenate([[0.0], density, [0.0]])
     at = np.concatenate([[middles[0] - widths[0]], middles, [middles[-1] + widths[-1]]])
-    # Bins of cells 0-9 and 10-19 with 10 and 30 rows: around the first middle the density rises
-    # by 3 over 20 cells, by 0.15 of its own per cell. Its rows are then at 5.75 on average, not
-    # 4.5.
+    # Bins of cells 0-9 and 10-19 with 10 and 30 rows: around the first middle the density rises by 3
+    # over 20 cells, 0.15 of itself per cell. So the mean of its rows is 5.75, not 4.5.
     slope = (outside[2:] - outside[:-2]) / (at[2:] - at[:-2])
     relative = np.divide(slope, density, out=np.zeros_like(density), where=density > 0)
     shift = np.clip(relative, -2 / widths, 2 / widths) * within
@@ -120,8 +119,8 @@ def moments_of_bins(edges: np.ndarray, counts: np.ndarray, *, whole: bool) -> tu
 def spread_of(counts: np.ndarray, middles: np.ndarray, within: np.ndarray) -> float:
     """Returns the variance of rows in bins; see ``moments_of_bins``."""
     rows = max(float(counts.sum()), 1.0)
-    # Bins of 10 and 30 rows around 2 and 6, each within a variance of 1: mean 5, variance (10 * (9
-    # + 1) + 30 * (1 + 1)) / 40 = 4.
+    # Bins of 10 and 30 rows around 2 and 6, each with variance 1: mean 5, variance
+    # (10 * (9 + 1) + 30 * (1 + 1)) / 40 = 4.
     mean = float(counts @ middles) / rows
     return float(counts @ ((middles - mean) ** 2 + within)) / rows
 
@@ -166,9 +165,9 @@ def _nearest(first: np.ndarray, last: np.ndarray, counts: np.ndarray) -> float:
     """Returns the point with the least mean squared distance of rows, each as near as its bin permits."""
     weights = np.maximum(counts, 0) + 1e-9
     centre = float(np.average((first + last) / 2, weights=weights))
-    # At each step its way shrinks by the share of rows whose bin has the point.
+    # Each step shrinks by the share of rows whose bin contains the point.
     for _ in range(30):
-        # Rows in bins 0-9 and 20-29: from 14.5 they are at 9 and 20 at best, whose mean is nearer.
+        # Rows in bins 0-9 and 20-29 are nearest to 14.5 at 9 and 20; their mean is the next point.
         centre = float(np.average(np.clip(centre, first, last), weights=weights))
     return centre
 
@@ -184,10 +183,10 @@ class TableEstimate:
         name: The name of the statistic: ``mean``, ``25 %``, ...
         column: The column; empty for a statistic of rows.
         value: The numbers; or dates, datetime64.
-        low: Lower ends of their intervals.
-        high: Upper ends.
+        low: The lower ends of their intervals.
+        high: The upper ends.
         scale: The scale of the noise in each; NaN if no single noise was added.
-        of: The value of the column that is counted, where it is a count of one.
+        of: The counted value of the column, for a count of one value.
     """
 
     name: str
@@ -206,10 +205,10 @@ class Statistic(ABC):
     Attributes:
         schema: The public columns.
         column: The column.
-        epsilon: The cost of all its questions.
+        epsilon: The cost of all its queries.
         level: The confidence level of the intervals.
         groups: The number of groups.
-        reuse: Whether stored answers will do.
+        reuse: Whether stored answers may be returned.
     """
 
     schema: Schema
@@ -222,21 +221,21 @@ class Statistic(ABC):
     def __post_init__(self) -> None:
         """Refuses a column without this statistic, before any query.
 
-        It stands here for the checks of subclasses, because a dataclass calls the method that
-        exists when it is decorated.
+        Subclasses override it. It must exist here, because a dataclass calls only a method that exists
+        when it is decorated.
         """
         self.schema.column(self.column or next(iter(self.schema.columns)))
 
     @abstractmethod
     def lines(self) -> tuple[PlanLine, ...]:
-        """The questions, for a plan."""
+        """The queries, for a plan."""
 
     @abstractmethod
     def ask(self, groups: Parts) -> list[TableEstimate]:
-        """Asks all groups, which are a flat collection."""
+        """Queries all groups, which are a flat collection."""
 
     def notes(self, estimates: Sequence[TableEstimate]) -> list[str]:
-        """Says what is worth knowing about its answers."""
+        """Remarks about its answers."""
         return []
 
     def _released(self, name: str, answer: NoisyArray) -> TableEstimate:
@@ -248,9 +247,9 @@ class Statistic(ABC):
 
 
 class NumericStatistic(Statistic):
-    """A statistic of a numeric column. ``QueryError`` for any other column, when it is made."""
+    """A statistic of a numeric column. Raises ``QueryError`` for another column, when it is made."""
 
-    of_cells: ClassVar[str] = "intervals allow for half a cell"  # what reading values in grid cells means
+    of_cells: ClassVar[str] = "intervals allow for half a cell"  # the effect of reading values in grid cells
 
     @property
     def _numeric(self) -> Numeric:
@@ -266,20 +265,20 @@ class NumericStatistic(Statistic):
         self.schema.numeric(self.column)
 
     def _cells_left(self, groups: Parts) -> np.ndarray:
-        """Returns the cells [first, end) that splits leave to each group; public.
+        """Returns the cells [first, end) that splits leave to each group, shape (groups, 2); public.
 
-        All cells where a group has missing values only. Shape (groups, 2).
+        A group of missing values only has all cells.
         """
         intervals = [part.interval(self.column, self._numeric) for part in groups.part_set]
-        left = [(first, end) if first < end else (0, self._numeric.cells) for first, end in intervals]
-        return np.array(left, dtype=np.int64)
+        cells = [(first, end) if first < end else (0, self._numeric.cells) for first, end in intervals]
+        return np.array(cells, dtype=np.int64)
 
     def _counts_between(
         self, groups: Parts, points: Sequence[np.ndarray], epsilon: Epsilon
     ) -> tuple[list[np.ndarray], float]:
-        """Counts the rows of each group between points of its own, missing values left out.
+        """Counts the rows of each group between its points, without missing values.
 
-        Groups are disjoint, so where all bins are too many for one question, several cost the same.
+        Groups are disjoint, so if there are too many bins for one query, several queries cost the same.
 
         Args:
             groups: A flat collection.
@@ -287,18 +286,18 @@ class NumericStatistic(Statistic):
             epsilon: The cost of all counts together.
 
         Returns:
-            For each group as many noisy counts as points and one more; and the scale of their noise.
+            The noisy counts of each group, one more than points; and the scale of their noise.
         """
         specs = [Cuts(self.column, tuple(map(self._numeric.cut_before, row.tolist()))) for row in points]
         bins, scale, counts = np.array([len(row) + 1 for row in points]), 0.0, list[np.ndarray]()
         step = MAX_PARTS // int(bins.max() + self._numeric.nullable)
         for start in range(0, len(specs), step):
-            own = slice(start, start + step)
-            answer = groups[own].partition(specs[own]).noisy_count(epsilon=epsilon.exact, reuse=self.reuse)
-            # Groups of 3 and 2 bins, of which each has a last part for missing values: the answer is
-            # cut at 4, and of 4 and 3 numbers the first 3 and 2 are taken.
-            by_group = np.split(+answer, np.cumsum(bins[own] + self._numeric.nullable)[:-1])
-            counts += [row[:each] for row, each in zip(by_group, bins[own], strict=True)]
+            some = slice(start, start + step)
+            answer = groups[some].partition(specs[some]).noisy_count(epsilon=epsilon.exact, reuse=self.reuse)
+            # Groups of 3 and 2 bins, each with a last part for missing values: the answer is split into 4
+            # and 3 numbers, of which the first 3 and 2 are kept.
+            by_group = np.split(+answer, np.cumsum(bins[some] + self._numeric.nullable)[:-1])
+            counts += [row[:each] for row, each in zip(by_group, bins[some], strict=True)]
             scale = scale_of(answer)
         return counts, scale
 
@@ -312,9 +311,9 @@ class NumericStatistic(Statistic):
         of_kind = [each for each in estimates if each.value.dtype.kind == ends.dtype.kind and numeric.cells > 1]
         vague = [each.name for each in of_kind if ((each.low <= ends[0]) & (each.high >= ends[1])).any()]
         if vague:
-            where = " of some groups" if self.groups > 1 else ""
+            place = " of some groups" if self.groups > 1 else ""
             notes.append(
-                f"epsilon is too small for {', '.join(vague)} of `{self.column}`: the interval{where} is as wide as "
+                f"epsilon is too small for {', '.join(vague)} of `{self.column}`: the interval{place} is as wide as "
                 "the declared range allows"
             )
         return notes
@@ -340,8 +339,7 @@ class Missing(Statistic):
         if is_categorical(self.schema, self.column):
             parts = groups.partition(Groups(self.column, ((None,),)))
         else:
-            # Of each group come the rows below a cut, above it, and without a value: the third of
-            # three.
+            # Each group has three parts: rows below a cut, above it, and without a value. Take the third.
             spec, last = missing_apart(self.schema, self.column)
             parts = groups.partition(spec)[np.arange(self.groups) * (last + 1) + last]
         return [self._released("missing", parts.noisy_count(epsilon=self.epsilon.exact, reuse=self.reuse))]
@@ -356,13 +354,13 @@ class MeanStatistic(NumericStatistic):
     def ask(self, groups: Parts) -> list[TableEstimate]:
         answer = groups.noisy_avg(self.column, epsilon=self.epsilon.exact, reuse=self.reuse)
         mean, column = self._released("mean", answer), self._numeric
-        # Each value is up to half a cell from the number that was averaged; of dates so many days.
+        # Each value is up to half a cell (for dates a number of days) from the averaged number.
         nothing, half = column.shown(np.array([0.0, column.half_cell]))
         return [replace(mean, low=mean.low - (half - nothing), high=mean.high + (half - nothing))]
 
 
 class SumStatistic(NumericStatistic):
-    """The sum of the values, clamped to the declared bounds. ``QueryError`` for dates."""
+    """The sum of the values, clamped to the declared bounds. Raises ``QueryError`` for dates."""
 
     of_cells = "the interval of a sum holds the sum of the cells' middles"
 
@@ -381,24 +379,24 @@ class SumStatistic(NumericStatistic):
 
 
 class Variance(NumericStatistic):
-    """The mean squared distance from the mean, of noisy counts in bins.
+    """The mean squared distance from the mean, from noisy counts in bins.
 
-    A tenth of epsilon chooses a median; bins widen from there (``spread.py``). A grid of few cells
-    needs no choice: each cell is counted. The interval allows for the noise of all counts, and for
-    rows anywhere in their bins (``spread_bounds``).
+    A tenth of epsilon chooses a median; bins widen from there (``widening_edges``). On a grid of few
+    cells each cell is counted, without a median. The interval allows for the noise of all counts, and
+    for rows anywhere in their bins (``spread_bounds``).
     """
 
     @property
     def _exactness(self) -> float:
-        """Epsilon for a row, times the rows of a group, were ``max_rows`` in equal groups."""
+        """Epsilon for a row, times the rows of a group if ``max_rows`` rows were in equal groups."""
         return float(self.epsilon.per_row(self.schema.distance)) * self.schema.max_rows / self.groups
 
     @property
     def _by_cell(self) -> bool:
-        """Whether the grid has no more cells than there would be even bins.
+        """Whether the grid has at most as many cells as the best number of equal bins.
 
         In units of the squared range, B even bins cost about 1 / (12 B^2), and noise in B counts of
-        n rows about 0.16 sqrt(B) / (epsilon n): least at B = (2.1 epsilon n)^(2/5).
+        n rows costs about 0.16 sqrt(B) / (epsilon n); the sum is least at B = (2.1 epsilon n)^(2/5).
         """
         return self._numeric.cells <= np.clip((2.1 * self._exactness) ** 0.4, MIN_BINS, MAX_BINS)
 
@@ -426,17 +424,18 @@ class Variance(NumericStatistic):
         if numeric.cells < 2:
             nothing = np.zeros(self.groups)
             return [self._estimate(nothing, nothing, nothing)]
-        left = self._cells_left(groups)
-        edges = self._edges(groups, left[:, 0])
+        possible = self._cells_left(groups)
+        edges = self._edges(groups, possible[:, 0])
         points, loss = [row[1:-1] for row in edges], self.epsilon if self._by_cell else self._losses[1]
         counts, scale = self._counts_between(groups, points, loss)
-        # Squared cells become the column's own: times the squared width of a cell, 100 where cells
-        # are 10 wide.
-        ends = [self._bounded(*group, scale) for group in zip(edges, counts, left[:, 1] - left[:, 0], strict=True)]
+        # Squared cells become the column's squared units: times 100 for cells of width 10.
+        ends = [
+            self._bounded(*group, scale) for group in zip(edges, counts, possible[:, 1] - possible[:, 0], strict=True)
+        ]
         return [self._estimate(*np.array(ends).T * float(numeric.width) ** 2)]
 
     def _edges(self, groups: Parts, first: np.ndarray) -> list[np.ndarray]:
-        """Returns the edges of each group's bins; chooses medians where bins follow them."""
+        """Returns the edges of each group's bins; chooses the medians that they need."""
         cells = self._numeric.cells
         if self._by_cell:
             return [np.arange(cells + 1)] * self.groups
@@ -449,17 +448,17 @@ class Variance(NumericStatistic):
         return [widening_edges(median, cells, self._exactness) for median in medians]
 
     def _bounded(self, edges: np.ndarray, counts: np.ndarray, cells: int, scale: float) -> tuple[float, float, float]:
-        """Computes the variance of a group on so many cells and its interval, in squared cells."""
+        """Computes the variance of a group on ``cells`` cells and its interval, in squared cells."""
         cleaned, half = without_empty_ends(counts, scale), self._numeric.half_cell / float(self._numeric.width)
         value = spread_of(cleaned, *moments_of_bins(edges, cleaned, whole=self._numeric.integer))
         low, high = spread_bounds(counts, edges[:-1] - half, edges[1:] - 1 + half, scale, self.level)
-        # Largest with half of the rows at either end: 25 for cells 0 to 10.
+        # The largest variance has half of the rows at each end: 25 for cells 0 to 10.
         low, high = np.clip([low, high], 0, (cells - 1 + 2 * half) ** 2 / 4)
         return min(max(value, low), high), low, high
 
     @property
     def _ends(self) -> np.ndarray:
-        # At most, half of the rows lie at either end of the range.
+        # The largest variance has half of the rows at each end of the range.
         variance = np.array([(self._numeric.cells - 1) ** 2 / 4]) * float(self._numeric.width) ** 2
         widest = self._estimate(variance, 0 * variance, variance)
         return np.append(widest.low, widest.high)

@@ -5,9 +5,9 @@ A function first makes a draft: its queries with their epsilons. ``function.plan
 draft and costs nothing; ``function(...)`` runs it if the budget covers all of it, so no epsilon is
 spent on half a table.
 
-``Table.plot`` draws: bars with intervals, boxes from quantiles, heat maps, maps of correlations, or
-a panel each. The last key of a table is the axis, and earlier keys are colours. In a table with
-statistics of several columns, each column has its own panel, because units differ.
+``Table.plot`` draws bars with intervals, boxes from quantiles, heat maps, maps of correlations, or
+panels. The last key of a table is the axis, and earlier keys are colours. A table with statistics of
+several columns has a panel for each column, because units differ.
 """
 
 from __future__ import annotations
@@ -199,9 +199,9 @@ class Draft:
 
     Attributes:
         title: The title of the result.
-        lines: Its questions, in order.
+        lines: Its queries, in order.
         answer: A function that sends the queries and returns the table.
-        notes: Facts that are worth knowing before.
+        notes: Remarks for the plan.
     """
 
     title: str
@@ -220,7 +220,7 @@ class TableFunction(Generic[P]):
 
     The log names it with its room: ``tables.crosstab``, ``statistics.survival``.
 
-    ``reuse=True`` gives the stored answers where the same table was asked before, at no cost.
+    ``reuse=True`` returns the stored answers of the same earlier table, at no cost.
     """
 
     def __init__(self, draft: Callable[Concatenate[PrivateQueryable, P], Draft]) -> None:
@@ -237,7 +237,7 @@ class TableFunction(Generic[P]):
         return f"<{name}({parameters}) -> Table; {name}.plan(...) says what it asks, free>"
 
     def __call__(self, handle: PrivateQueryable, *args: P.args, **kwargs: P.kwargs) -> Table:
-        """Asks, and returns the table."""
+        """Sends the queries, and returns the table."""
         room = self._draft.__module__.split(".")[1]  # of miners
         act = f"{room}.{self._draft.__name__}"
         columns = first_of(columns_named(required_handle(handle).schema, (*args, *kwargs.values())), 8)
@@ -248,7 +248,7 @@ class TableFunction(Generic[P]):
         return draft.answer()
 
     def plan(self, handle: PrivateQueryable, *args: P.args, **kwargs: P.kwargs) -> Plan:
-        """Says what the same call would ask, at what cost and with how much noise. Free."""
+        """The queries, the cost and the noise of the same call. Free."""
         draft = self._draft(required_handle(handle), *args, **kwargs)
         return Plan(draft.title, draft.lines, draft.total, draft.notes)
 
@@ -271,19 +271,19 @@ def _of_text(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _written(number: float) -> str:
-    """Writes a number with six digits, or as a whole one where it has more."""
+    """Writes a number with six digits, or a larger one as a whole number."""
     return f"{number:.0f}" if abs(number) >= 1e6 else f"{number:.6g}"
 
 
 BAR, TITLE, WIDE = 0.26, 1.1, 6.4  # inches
-ACROSS = 40  # letters of labels that stand side by side
-FEWEST = 4  # bars for which there is room at least
+ACROSS = 40  # letters of labels that fit side by side
+FEWEST = 4  # the least number of bars for which there is room
 
 
 def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     """Draws a bar for each row with its interval."""
     frame, dated = _numbered(frame)
-    # The keys that differ between rows; a counted value says that it is counted.
+    # The keys that differ between rows, without the statistic of counted values.
     differing = [name for name in keys if frame[name].astype(str).nunique() > 1]
     if "of" in differing and "statistic" in differing:
         differing.remove("statistic")
@@ -292,13 +292,13 @@ def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     groups = list(frame.groupby(hues, sort=False, dropna=False)) if hues else [((), frame)]
     height = 0.8 / len(groups)
     for number, (name, rows) in enumerate(groups):
-        # Of three groups, the bars of a label are .27 of a line above it, on it, and below it.
+        # With three groups, the bars of a label are 0.27 of a line above it, on it, and below it.
         at = np.array([labels.index(label) for label in rows[axis]]) + (number - (len(groups) - 1) / 2) * height
         off = np.abs([rows["value"] - rows["low"], rows["high"] - rows["value"]])
         text = ", ".join(_text(part) for part in np.atleast_1d(np.array(name, dtype=object)))
         ax.barh(at, rows["value"], height, xerr=off, color=colour(number), ecolor=INK, capsize=2, label=text)
     ax.set_yticks(range(len(labels)), [_text(label) for label in labels], fontsize=8)
-    slack = 0.5 + max(0, FEWEST - len(labels)) / 2  # few bars are no thicker than many
+    slack = 0.5 + max(0, FEWEST - len(labels)) / 2  # keeps a few bars from being thick
     ax.set_ylim(len(labels) - 1 + slack, -slack)
     ax.set_ylabel(axis if axis not in ("of", "statistic") else "", fontsize=9)
     _tidy(ax, dated)
@@ -322,13 +322,13 @@ def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     low, high = (cells[name].to_numpy(dtype=float).reshape(numbers.shape) for name in NUMBERS[1:])
     among = ((numbers >= low[..., None, None]) & (numbers <= high[..., None, None])).sum((2, 3)) - 1
     pale = among * 2 >= max(1, numbers.size - 1)
-    named = [_text(label) for label in acrosses]
+    names = [_text(label) for label in acrosses]
     image = named_map(
         ax,
         numbers,
-        named,
+        names,
         [_text(label) for label in downs],
-        upright=sum(map(len, named)) > ACROSS,
+        upright=sum(map(len, names)) > ACROSS,
         cmap="Blues",
         vmin=smallest,
         vmax=largest,
@@ -386,7 +386,7 @@ def _boxes(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
 def _box(ax: Axes, height: int, quantiles: pd.DataFrame) -> None:
     """Draws one box with its lines and intervals, on the height ``height``."""
     values = quantiles["value"].to_numpy(dtype=float)
-    # Of five quantiles the box is between the second and the fourth, of three from end to end.
+    # With five quantiles the box is between the second and the fourth, with three from end to end.
     first = 0 if len(values) < 5 else len(values) // 4
     inner = values[first], values[-1 - first]
     ax.hlines(height, values[0], values[-1], color=INK, linewidth=1)
@@ -397,7 +397,7 @@ def _box(ax: Axes, height: int, quantiles: pd.DataFrame) -> None:
 
 
 def _panels(table: Table, ax: Axes | None) -> Axes:
-    """Draws each column on axes of its own: quartiles as boxes, all else as bars."""
+    """Draws a panel for each column: quartiles as boxes, other statistics as bars."""
     if ax is not None:
         raise QueryError("a table of several columns takes a figure of its own; call plot() without `ax`.")
     drawn = _panel_frames(table)
@@ -425,7 +425,7 @@ def _panel_frames(table: Table) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _numbered(frame: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
-    """Writes dates as days since 1970, as matplotlib counts them; says whether there are any."""
+    """Writes dates as days since 1970, as matplotlib does; returns whether there are dates."""
     dated = [value for value in frame["value"] if hasattr(value, "year")]
     if not dated:
         return frame, False
@@ -452,7 +452,7 @@ def _tidy(ax: Axes, dated: bool) -> None:
 
 
 def _text(label: object) -> str:
-    """Writes a label, cut where it is long; a missing value's is ``missing``."""
+    """Writes a label, shortened if it is long; ``missing`` for a missing value."""
     if label is None or label is pd.NA or (isinstance(label, float) and math.isnan(label)):
         return "missing"
     return shorten(str(label))
