@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
 
-LOADINGS = 6  # of a component in text
+LOADINGS = 6  # the loadings of a component in text
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +33,11 @@ class Components(LinearState):
 
     Attributes:
         coordinates: The coordinates of the columns.
-        scaled: Whether columns count in their deviations, else in units of their own.
+        scaled: Whether columns count in standard deviations, not in their units.
         total: The variance of all columns together.
         mean: The mean of the coordinates, in deviations, shape (entries,).
-        directions: Unit vectors, that of most variance first, shape (components, entries).
-        variances: The variances of rows along each, shape (components,).
+        directions: Unit vectors in descending order of variance, shape (components, entries).
+        variances: The variance of rows along each, shape (components,).
     """
 
     scaled: bool
@@ -59,13 +59,13 @@ class Components(LinearState):
 
     @classmethod
     def of(cls, coordinates: Coordinates, moments: NoisyMoments, scaled: bool, count: int) -> Self:
-        """The components by noisy moments; noise's part of each variance is taken off."""
+        """The components by noisy moments; the part of noise is subtracted from each variance."""
         rows, (mean,), (covariance,) = moments.centred()
         units = np.ones(len(mean)) if scaled else coordinates.deviations
         covariance = debiased(covariance, moments.deviation / float(rows[0])) * np.outer(units, units)
         values, vectors = np.linalg.eigh(covariance)
         variances, directions = np.maximum(values[::-1], 0), vectors[:, ::-1].T
-        # Of a direction and its opposite the one whose largest entry is above 0.
+        # The sign of a direction is chosen so that its largest entry is positive.
         largest = np.abs(directions).argmax(axis=1)
         directions = directions * np.sign(directions[np.arange(len(directions)), largest])[:, None]
         return cls(coordinates, scaled, float(variances.sum()), mean, directions[:count], variances[:count])
@@ -82,7 +82,7 @@ class Components(LinearState):
 
     @property
     def ratios(self) -> np.ndarray:
-        """Variance along each as a share of all."""
+        """The variance along each component as a share of the total."""
         return self.variances / max(self.total, 1e-300)
 
     def to_frame(self) -> pd.DataFrame:
@@ -97,10 +97,10 @@ class Components(LinearState):
     def export_text(self) -> str:
         """Shares of variance and the largest loadings of each component, as text."""
         lines = [repr(self)]
-        for name, share, own in zip(self.names, self.ratios, self.directions, strict=True):
-            largest = np.argsort(-np.abs(own), kind="stable")[:LOADINGS]
-            named = ", ".join(f"{own[number]:+.2f} {self.coordinates.names[number]}" for number in largest)
-            lines.append(f"{name:<6} {share:>6.1%}  {named}")
+        for name, share, direction in zip(self.names, self.ratios, self.directions, strict=True):
+            largest = np.argsort(-np.abs(direction), kind="stable")[:LOADINGS]
+            loadings = ", ".join(f"{direction[number]:+.2f} {self.coordinates.names[number]}" for number in largest)
+            lines.append(f"{name:<6} {share:>6.1%}  {loadings}")
         return "\n".join(lines)
 
     def plot(self, ax: Axes | None = None, most: int = 8) -> Axes:
@@ -114,15 +114,15 @@ class Components(LinearState):
 
 
 def debiased(covariance: np.ndarray, deviation: float) -> np.ndarray:
-    """A covariance without what noise of a deviation in each number adds to its eigenvalues.
+    """A covariance without the bias of its eigenvalues by noise of a deviation in each number.
 
-    An eigenvalue a of a symmetric matrix becomes about a + d s² / a under noise of deviation s in d
-    rows, where a is above s √d; below that the noise's own, up to 2 s √d, hide it (Benaych-Georges &
-    Nadakuditi 2011). Where all are hidden they stay as they are.
+    Under noise of deviation s in d rows, an eigenvalue a > s √d of a symmetric matrix becomes about
+    a + d s² / a. A smaller eigenvalue is hidden by those of the noise, up to 2 s √d (Benaych-Georges &
+    Nadakuditi 2011). If all are hidden, they are not changed.
     """
     values, vectors = np.linalg.eigh(covariance)
     edge = noise_edge(deviation, len(values))
-    # Of 5 under an edge of 4: (5 + 3) / 2 = 4, to which 4 / 4 was added.
+    # An eigenvalue 5 with an edge of 4 becomes (5 + 3) / 2 = 4, to which 4 / 4 was added.
     plain = np.where(values > edge, (values + np.sqrt(np.maximum(values**2 - edge**2, 0))) / 2, 0.0)
     return (vectors * (plain if plain.any() else np.maximum(values, 0))) @ vectors.T
 
@@ -131,7 +131,7 @@ class ComponentsFit(LinearFit):
     """The fit of components."""
 
     def learn(self, handle: PrivateQueryable) -> Components:
-        """Asks for products; returns the components."""
+        """Queries products; returns the components."""
         n_components = self.miner.n_components
         coordinates = Coordinates.asked(handle, self.schema, self.columns, self.costs[0], self.norm)
         moments = NoisyMoments.asked(handle, coordinates, self.norm, self.costs[1])
@@ -228,21 +228,21 @@ class PCA(LinearMiner):
         """
         if ax is not None:
             return self._model.plot(ax, most)
-        found, names = self._model, self._model.names[:most]
-        high = 1.5 + 0.22 * len(found.coordinates.names)
+        model, names = self._model, self._model.names[:most]
+        high = 1.5 + 0.22 * len(model.coordinates.names)
         _, (bars, heat) = panels("components", [high, high], across=2, wide=4.0)
-        bars.bar(names, found.ratios[:most], color=BLUE)
+        bars.bar(names, model.ratios[:most], color=BLUE)
         bars.set_title("share of variance", fontsize=9, color=INK)
         heat.set_title("loadings", fontsize=9, color=INK)
-        return found.plot(heat, most)
+        return model.plot(heat, most)
 
     def _checked(self, schema: Schema, target: str) -> ComponentsFit:
         require_bool("scaled", self.scaled)
         if target:
             schema.column(target)
         numeric = [name for name, column in schema.numeric_columns.items() if name != target and column.cells > 1]
-        named = numeric or None if self.attributes is None else self.attributes
-        columns = asked_columns(schema, target or None, named)
+        wanted = numeric or None if self.attributes is None else self.attributes
+        columns = asked_columns(schema, target or None, wanted)
         if self.n_components is not None:
             whole_number("n_components", self.n_components, 1, len(Coordinates.unasked(schema, columns).entries))
         return ComponentsFit.of(self, schema, columns, "", "components")
@@ -275,5 +275,5 @@ class PCA(LinearMiner):
 
     def _fitted(self, model: Components, cost: Fraction, columns: Iterable[str] = (), name: str = "") -> Self:
         super()._fitted(model, cost, model.coordinates.columns, "found")
-        self._fit_params["attributes"] = model.coordinates.columns  # without the one that was left out
+        self._fit_params["attributes"] = model.coordinates.columns  # without the omitted column
         return self

@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
 
-# Of the noise's largest eigenvalue: eigenvalues are no smaller; on random classes of rank 12 in 49 columns.
+# The least eigenvalue as a share of the noise's largest; measured on random classes of rank 12 in 49 columns.
 LIFTED_POOLED, LIFTED_OWN = 0.5, 0.2
-LEAST_SIZE = 0.1  # of the mean size of a class
-NORMAL_ROWS = 4_000  # drawn of each class, with which shortened rows are compared
-LOST_OF_EXPONENTIAL = 0.38  # of a variance, by shortening rows of exponential squared lengths, beyond normal rows
+LEAST_SIZE = 0.1  # the least size of a class, as a share of the mean size
+NORMAL_ROWS = 4_000  # drawn normal rows of each class, with which shortened rows are compared
+LOST_OF_EXPONENTIAL = 0.38  # the variance lost by shortening if squared lengths are exponential, beyond normal rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +64,9 @@ class Gaussians(LinearState):
         coordinates: The coordinates of the columns.
         target: The classes' column.
         sizes: The approximate number of rows of each class, shape (classes,).
-        means: Shape (classes, entries), in deviations.
-        covariances: Shape (classes, entries, entries), or (1, entries, entries) for one of all.
+        means: The means of the classes, in deviations, shape (classes, entries).
+        covariances: Their covariances, shape (classes, entries, entries), or (1, entries, entries) for a
+            common one.
     """
 
     target: str
@@ -115,9 +116,9 @@ class Gaussians(LinearState):
         points, (values, vectors) = self.coordinates.of(frame), self._axes
         scores = np.tile(np.log(self.sizes), (len(points), 1))
         for number, mean in enumerate(self.means):
-            own = number if len(values) > 1 else 0
-            turned = (points - mean) @ vectors[own]
-            scores[:, number] -= (turned**2 / values[own]).sum(axis=1) / 2 + np.log(values[own]).sum() / 2
+            shape = number if len(values) > 1 else 0
+            rotated = (points - mean) @ vectors[shape]
+            scores[:, number] -= (rotated**2 / values[shape]).sum(axis=1) / 2 + np.log(values[shape]).sum() / 2
         odds = np.exp(scores - scores.max(axis=1, keepdims=True))
         return odds / odds.sum(axis=1, keepdims=True)
 
@@ -134,15 +135,15 @@ class Gaussians(LinearState):
         spreads = coordinates.deviations * np.sqrt(np.einsum("kii->ki", self.covariances))
         rows = [
             (text_of(value), share, name, mean, deviation)
-            for value, share, own, width in zip(
+            for value, share, centre, width in zip(
                 self.classes, proportions, means, np.broadcast_to(spreads, means.shape), strict=True
             )
-            for name, mean, deviation in zip(coordinates.names, own, width, strict=True)
+            for name, mean, deviation in zip(coordinates.names, centre, width, strict=True)
         ]
         return pd.DataFrame(rows, columns=["class", "share", "term", "mean", "deviation"])
 
     def export_text(self) -> str:
-        """The means of the classes as text, the column that tells them apart best first."""
+        """The means of the classes as text, columns in descending order of separation."""
         table = self.to_frame().pivot(index="term", columns="class", values="mean")
         order = np.array(self.coordinates.names)[np.argsort(-np.ptp(self.means, axis=0), kind="stable")]
         labels = [text_of(value) for value in self.classes]
@@ -151,14 +152,14 @@ class Gaussians(LinearState):
         return f"{heading}\n\nmeans\n{table.loc[order, labels].to_string(float_format='{:.4g}'.format)}"
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws how far the mean of each class is from that of all rows, in deviations within classes."""
+        """Draws the distances of class means from the mean of all rows, in deviations within classes."""
         names, classes = self.coordinates.names, [text_of(value) for value in self.classes]
         # Wide enough for the title, and high enough for the names below.
         ax = axes_of("a discriminant", ax, (max(5.0, 2.0 + 0.3 * len(names)), 2.2 + 0.35 * len(classes)))
         apart = self._apart
-        most = max(float(np.abs(apart).max()), 1e-9)
-        draw_map(ax, apart, most, names, classes)
-        ax.set_title(f"means by {self.target}, in deviations, up to ±{most:.2g}", fontsize=9, color=INK)
+        largest = max(float(np.abs(apart).max()), 1e-9)
+        draw_map(ax, apart, largest, names, classes)
+        ax.set_title(f"means by {self.target}, in deviations, up to ±{largest:.2g}", fontsize=9, color=INK)
         return ax
 
     def __repr__(self) -> str:
@@ -167,8 +168,8 @@ class Gaussians(LinearState):
 
 
 def _pulled(numbers: np.ndarray, to: np.ndarray | float, noise: np.ndarray | float) -> np.ndarray:
-    """Numbers pulled to others, by the share of their mean square that noise does not explain."""
-    # Differences of square 4 under noise of square 3: one quarter of them is left.
+    """Numbers shrunk towards others, as far as noise explains their differences."""
+    # Differences of mean square 4 with noise of mean square 3: one quarter of them remains.
     signal = max(float(np.mean((numbers - to) ** 2) - np.mean(np.square(noise))), 0.0)
     return to + (numbers - to) * (signal / (signal + np.square(noise) + 1e-300))
 
@@ -180,7 +181,7 @@ def _lifted(covariance: np.ndarray, floor: float) -> np.ndarray:
 
 
 def class_means(sums: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes and means of classes, from the sums of each with noise of a deviation."""
+    """Sizes and means of classes, from noisy sums of each class."""
     sizes = _pulled(sums[:, 0], max(float(sums[:, 0].mean()), noise), noise)
     sizes = np.maximum(sizes, max(LEAST_SIZE * float(sizes.mean()), 1.0))
     means = sums[:, 1:] / sizes[:, None]
@@ -196,23 +197,25 @@ def pooled_shape(sizes: np.ndarray, means: np.ndarray, moments: NoisyMoments) ->
 
 
 def normal_share(norm: Norm, proportions: np.ndarray, means: np.ndarray, shapes: np.ndarray, left: np.ndarray) -> float:
-    """The share of the variance of a row's squared length that normal classes of these shapes have.
+    """The share of the variance of a row's squared length that normal classes of these shapes explain.
 
-    Let rows be normal ones times a length whose square has the mean 1 and the variance m. In d columns without
-    correlations their squared length has the variance 2 d (1 + (1 + d / 2) m), that of normal rows 2 d. With
-    correlations d is the square of the columns' number over the sum of squared correlations. Of longer tails less
-    variance is left in shortened rows: .62 of what normal rows keep where m is 1 (exponential squares), and about in
-    proportion to m.
+    Let rows be normal vectors times a length whose square has the mean 1 and the variance m. In d uncorrelated
+    columns their squared length has the variance 2 d (1 + (1 + d / 2) m); for normal rows it is 2 d. With
+    correlations, d is the squared number of columns over the sum of squared correlations. Longer tails lose more
+    variance by shortening: with m = 1 (exponential squares) 0.62 of the variance of normal rows remains, and the
+    loss is about proportional to m.
 
     Args:
         norm: The norm to which rows were shortened.
         proportions: The shares of classes, shape (classes,).
         means: Their means in the numeric columns, shape (classes, numbers).
         shapes: Their covariances, shape (classes, numbers, numbers).
-        left: The variances of all rows after shortening, of 1 before it, shape (numbers,).
+        left: The variances of all rows after shortening, as shares of those before, shape (numbers,).
     """
     drawn = np.random.default_rng(0).normal(size=(NORMAL_ROWS, means.shape[1]))
-    rows = np.concatenate([mean + drawn @ np.linalg.cholesky(own).T for mean, own in zip(means, shapes, strict=True)])
+    rows = np.concatenate(
+        [mean + drawn @ np.linalg.cholesky(shape).T for mean, shape in zip(means, shapes, strict=True)]
+    )
     weights = np.repeat(proportions, NORMAL_ROWS)
     rows -= np.average(rows, axis=0, weights=weights)
     rows /= np.sqrt(np.average(rows**2, axis=0, weights=weights))
@@ -227,12 +230,12 @@ def normal_share(norm: Norm, proportions: np.ndarray, means: np.ndarray, shapes:
 def classes_apart(
     moments: NoisyMoments, coordinates: Coordinates, norm: Norm, own: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sizes, means and shapes of classes, from the moments of each: one mean shape, or own ones, pulled to it."""
+    """Sizes, means and shapes of classes, from the moments of each; with ``own`` each class has a shape."""
     sizes, means, covariances = moments.centred()
     errors, proportions = moments.deviation / sizes, sizes / sizes.sum()
     centre = proportions @ means
     pooled, together = np.einsum("k,kde->de", proportions, covariances), float(np.sqrt((proportions**2) @ errors**2))
-    # Two deviations of its noise are no sign of long tails: that of a square, and of the rows by which it is divided.
+    # Plus two deviations of noise, so that noise in squares or rows does not look like long tails.
     left = np.diag(pooled + ((means - centre).T * proportions) @ (means - centre)) + 2 * ROOT * together
     means = _pulled(means, centre, errors[:, None])
     common = _lifted(pooled, LIFTED_POOLED * noise_edge(together, len(centre)))
@@ -241,7 +244,7 @@ def classes_apart(
     numeric = np.array([entry.value is None for entry in coordinates.entries])
     apart = (covariances - pooled) * np.outer(numeric, numeric)
     signals = np.maximum((apart**2).sum(axis=(1, 2)) / numeric.sum() ** 2 - errors**2 - together**2, 0)
-    # Squared, for what a covariance is used for is its inverse, in which errors are larger.
+    # Squared, because predictions use the inverse of a covariance, in which errors are larger.
     weights = (signals / (signals + errors**2 + 1e-300)) ** 2
 
     def pulled(weights: np.ndarray) -> np.ndarray:
@@ -258,17 +261,17 @@ class DiscriminantFit(LinearFit):
     """The fit of a discriminant."""
 
     def learn(self, handle: PrivateQueryable) -> Gaussians:
-        """Asks for products, and sums of each class; returns the normal classes."""
+        """Queries products, and sums of each class; returns the normal classes."""
         target = self.target
         coordinates = Coordinates.asked(handle, self.schema, self.columns, self.costs[0])
         classes = handle.partition(Values(target))
         if self.shape != "each":
             sums, noise = noisy_products(classes, coordinates.products(self.norm, "sums"), self.costs[1])
             sizes, means = class_means(sums[: self.classes] * coordinates.reach**2, noise * coordinates.reach**2)
-        asked = (
+        parts = (
             classes if self.by_class else handle.partition(Groups(target, (self.schema.categorical(target).values,)))
         )
-        moments = NoisyMoments.asked(asked, coordinates, self.norm, self.costs[-1])
+        moments = NoisyMoments.asked(parts, coordinates, self.norm, self.costs[-1])
         moments = NoisyMoments(moments.matrices[: self.classes], moments.deviation)
         tell((*self.warnings(moments.rows), *coordinates.doubts))
         if self.shape == "each":

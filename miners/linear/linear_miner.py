@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 
 Shape = Literal["regression", "components", "pooled", "each", "own"]
-"""What is learned; of classes a covariance of all rows, the mean of those of each class, or one for each."""
+"""The learned model; for classes: a covariance of all rows, the mean of the classes' covariances, or one for each."""
 
 REGIMES: Mapping[Shape, tuple[tuple[int, ...], float]] = {
-    # Shares of epsilon, in the order of the questions, and from where on noise hides too much: its largest
-    # eigenvalue in variances of a column. By experiments on three tables and random ones (docs/linear.md).
+    # Shares of epsilon in the order of queries, and the limit of the noise's largest eigenvalue, in variances of a
+    # column, above which noise hides too much. By experiments on three tables and random ones (docs/linear.md).
     "regression": ((15, 3, 4, 3, 75), 1.0),  # scales; range of the target, twice; its mean; products
     "components": ((15, 85), 1.0),  # scales, products
     "pooled": ((5, 60, 35), 1.0),  # scales, sums of each class, products of all rows
     "each": ((15, 85), 0.2),  # scales, products of each class
-    # Scales, sums of each class, products of each; of the numbers among the columns, which alone have own shapes.
+    # Scales, sums of each class, products of each; the limit is for numeric columns, which alone have own shapes.
     "own": ((8, 22, 70), 0.75),
 }
 
-CLEAR = 0.01  # of the rows: the noise in each part of a regression's histograms
-MOST_FOR_MEAN = 20  # of a hundred parts of epsilon, for each query of the target alone
+CLEAR = 0.01  # the largest noise in each part of a regression's histograms, as a share of the rows
+MOST_FOR_MEAN = 20  # the largest percentage of epsilon for each query of the target alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,30 +61,30 @@ class LinearState(ABC):
         return self.coordinates.schema
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        arrays = {name: value.tolist() for name, value in own.items() if isinstance(value, np.ndarray)}
-        return {**own, "coordinates": self.coordinates.to_dict(), **arrays}
+        """The state as plain values, for JSON."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays = {name: value.tolist() for name, value in values.items() if isinstance(value, np.ndarray)}
+        return {**values, "coordinates": self.coordinates.to_dict(), **arrays}
 
     @classmethod
     def from_dict(cls, stored: Any) -> Self:
-        """Reads what ``to_dict`` wrote. Raises ``QueryError`` unless it is whole and valid."""
+        """Reads the result of ``to_dict``. Raises ``QueryError`` unless it is complete and valid."""
         try:
             coordinates = Coordinates.from_dict(stored["coordinates"])
-            own = {field.name: stored[field.name] for field in fields(cls)} | {"coordinates": coordinates}
+            values = {field.name: stored[field.name] for field in fields(cls)} | {"coordinates": coordinates}
             for name, shape in cls._shapes(coordinates, stored).items():
-                array = np.array(own[name], dtype=np.float64)
+                array = np.array(values[name], dtype=np.float64)
                 if array.shape != shape or not np.isfinite(array).all():
                     raise ValueError(f"its {name} do not fit its columns")
-                own[name] = array if shape else float(array)
-            return cls(**own)
+                values[name] = array if shape else float(array)
+            return cls(**values)
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise QueryError(f"this is not a stored {cls.about}: {error}") from None
 
     @classmethod
     @abstractmethod
     def _shapes(cls, coordinates: Coordinates, stored: Any) -> Mapping[str, tuple[int, ...]]:
-        """The shape of each array, () for a number. Raises ``ValueError`` if the rest is not valid."""
+        """The shape of each array, () for a number. Raises ``ValueError`` if another field is not valid."""
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
@@ -99,7 +99,7 @@ class LinearState(ABC):
 
     @abstractmethod
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws it on axes, or on a figure of its own."""
+        """Draws it on axes, or on a new figure."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class LinearFit(FitPlan["PrivateQueryable"]):
         """Divides epsilon; without numeric columns there is no query for their scales."""
         weights, loss = REGIMES[shape][0], Epsilon.of(miner.epsilon)
         if shape == "regression":
-            # Of 5,000 rows at .1, 35 % of epsilon would make it so; 15 % is the most.
+            # For 5,000 rows at epsilon 0.1, 35 % of epsilon would be needed; `MOST_FOR_MEAN` limits it.
             each = round(100 * ROOT * count_scale(schema, loss) / (CLEAR * schema.max_rows))
             each = min(max(each, weights[1]), MOST_FOR_MEAN)
             weights = (weights[0], each, each + 1, each, sum(weights[1:]) - 3 * each - 1)
@@ -139,7 +139,7 @@ class LinearFit(FitPlan["PrivateQueryable"]):
 
     @property
     def norm(self) -> Norm:
-        """Of the rows' vectors."""
+        """The norm of the rows' vectors."""
         share = None if self.by_class else self.costs[-1]
         return Norm.of(self.schema, self.columns, share, target=self.shape == "regression")
 
@@ -161,7 +161,7 @@ class LinearFit(FitPlan["PrivateQueryable"]):
 
     @property
     def hidden(self) -> bool:
-        """Whether noise hides too much of as many rows as there may be."""
+        """Whether noise hides too much even with ``max_rows`` rows."""
         return self.edge(self.schema.max_rows) >= self.most
 
     @property
@@ -170,14 +170,14 @@ class LinearFit(FitPlan["PrivateQueryable"]):
         return REGIMES[self.shape][1] * (self.norm.numeric / self.norm.entries if self.shape == "own" else 1)
 
     def edge(self, rows: int) -> float:
-        """The largest eigenvalue of the noise in the covariance of so many rows, or of a class of them."""
+        """The largest eigenvalue of the noise in the covariance of ``rows`` rows, or of a class of them."""
         noise = ROOT * count_scale(self.schema, self.costs[-1]) * self.norm.limit("all")
         return noise_edge(noise, self.norm.entries) * (self.classes if self.by_class else 1) / max(rows, 1)
 
     def rehearse(self, handle: PrivateQueryable) -> None:
         """Rehearses the query for products."""
-        asked = handle.partition(Values(self.target)) if self.by_class or self.shape == "pooled" else handle
-        asked.preview("noisy_sum", self.heaviest, epsilon=self.costs[-1])
+        parts = handle.partition(Values(self.target)) if self.by_class or self.shape == "pooled" else handle
+        parts.preview("noisy_sum", self.heaviest, epsilon=self.costs[-1])
 
     @property
     def total(self) -> Epsilon:
@@ -202,7 +202,7 @@ class LinearFit(FitPlan["PrivateQueryable"]):
         return ("the noise of products is in units of a column's variance.",)
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns whether noise hides too much."""
+        """Returns a warning if noise hides too much."""
         expected = self.schema.max_rows if rows is None else rows
         edge = self.edge(expected)
         return () if edge < self.most else (self.doubt(edge, expected),)

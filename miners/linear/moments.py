@@ -3,16 +3,16 @@
 
 There are two requests. The first is for the sums and squares of all numeric columns over their
 declared bounds; they give each column a centre and a deviation. The second is for ``Products`` of
-columns in these units, in which a row's norm follows from the number of columns, for any bounds.
-The second corrects errors of the first, because it contains the constant: covariances are about the
-true means.
+columns in these units, in which the expected norm of a row depends on the number of columns, not on
+bounds. The second corrects errors of the first, because it contains the constant: covariances are about
+the true means.
 
-A row whose products have a larger norm than a limit is shortened to it, and so counts less. The limit
-is ``LIMIT`` of the norm that a normal row is expected to have, where noise needs it. It grows with
-epsilon and the square root of the rows that there may be, slower than the noise falls: in the end no
-row is shortened, and the noise is small beside the rows' own variation. Numbers are clamped so far from
-the mean that no number of so many rows can be further, as far as the grid of the sums allows. Sums are
-in deviations: a row at the mean of all columns adds 1 to the constant and 0 to all else.
+A row whose products have a norm above a limit is shortened to the limit, and so counts less. The
+smallest limit is ``LIMIT`` of the expected norm of a normal row. The limit grows with epsilon and the
+square root of ``max_rows``, slower than the noise falls: finally no row is shortened, and the noise is
+small compared with the variation of rows. Numbers are clamped beyond the largest possible distance from
+the mean of ``max_rows`` numbers, if the grid of the sums allows it. Sums are in deviations: a row at
+the mean of all columns adds 1 to the constant and 0 to all other sums.
 """
 
 from __future__ import annotations
@@ -36,23 +36,25 @@ from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
 
 # Chosen on three tables and random normal columns at epsilon .1 to 4 (docs/linear.md).
-LIMIT = 0.6  # of the expected norm: the least limit
-GROWTH = 2 / 3  # of the limit, as a power of epsilon: below 1 noise ends, above 0 shortening does
-LOST, SHIFT = 0.7, 0.2  # at the norm of a normal row: lost variance where tails are heavy; a correlation's shift
-SCALE_NORM = 0.75  # of a column's sum and square over its bounds, of 2 at most
+LIMIT = 0.6  # the least limit, as a share of the expected norm
+GROWTH = (
+    2 / 3
+)  # the exponent of epsilon in the limit: below 1, so that noise vanishes; above 0, so that shortening does
+LOST, SHIFT = 0.7, 0.2  # at the norm of a normal row: lost variance with heavy tails; a correlation's shift
+SCALE_NORM = 0.75  # the limit for a column's sum and square over its bounds; at most 2
 NORMAL_SIZE = 0.8  # mean size of a normal number, in deviations
-INDICATED = 0.7  # of a categorical column: how often its value is not the first
-REACH = (3.0, 256.0)  # deviations beyond which numbers count as these: the least and the most
-NORMAL_REACH = 6.0  # the most, where far rows shall not count
-LEAST_GRID = 16.0  # deviations: the least reach where far rows shall count
-NEAREST = 2**11  # the least limit in the grid of sums is one part in so many
-ROOT = math.sqrt(2)  # deviation of Laplace noise of scale 1; sums of products have so fine a grid that none shows
-LEAST_VARIANCE = 1e-12  # of half a column's range, squared
+INDICATED = 0.7  # the assumed share of rows in which a categorical column does not have its first value
+REACH = (3.0, 256.0)  # the least and the largest distance from the centre to which numbers are clamped, in deviations
+NORMAL_REACH = 6.0  # the largest such distance if far rows shall not count
+LEAST_GRID = 16.0  # the least such distance if far rows shall count
+NEAREST = 2**11  # the least number of grid steps of sums in a limit
+ROOT = math.sqrt(2)  # the deviation of Laplace noise of scale 1; the grid of sums of products is too fine to matter
+LEAST_VARIANCE = 1e-12  # the least variance, in squares of half a column's range
 KNOWN_NOT = "An unknown value counts as the first one, or as the mean."
 
 
 def asked_columns(schema: Schema, target: str | None, attributes: Sequence[str] | None) -> tuple[str, ...]:
-    """Returns the columns to look at, without those of a single value."""
+    """Returns the columns of the model, without columns of a single value."""
     names = attribute_names(schema, target, attributes)
     numeric = schema.numeric_columns
     varied = [name for name in names if (numeric[name].cells if name in numeric else schema.columns[name].codes) > 1]
@@ -69,7 +71,7 @@ class Norm:
         numeric: The number of numeric columns.
         categorical: The number of other columns.
         target: Whether a numeric target counts in each row.
-        fair: The norm for which noise in a sum is as large as the variation of as many rows as there may be.
+        fair: The norm for which noise in a sum is as large as the variation of ``max_rows`` rows.
     """
 
     numeric: int
@@ -79,9 +81,9 @@ class Norm:
 
     @classmethod
     def of_rows(cls, schema: Schema, columns: Sequence[str], epsilon: Epsilon) -> Self:
-        """Where numbers of these very rows are asked for: shortening and noise together move them least."""
+        """The norm for statistics of the rows themselves: shortening and noise together have the least effect."""
         # Noise rises with the limit L as √2 s L / n, and the possible shift falls as SHIFT √(E / L): the sum is
-        # least where L³ is E (SHIFT n / (2 √2 s))². Most columns' tails are lighter, so it is an eighth of that.
+        # least for L³ = E (SHIFT n / (2 √2 s))². An eighth of that is used, because most tails are lighter.
         fair = SHIFT * schema.max_rows / (16 * ROOT * count_scale(schema, epsilon))
         return replace(cls.of(schema, columns), fair=fair)
 
@@ -137,17 +139,17 @@ class Norm:
 
     @property
     def slack(self) -> float:
-        """The times that the norm of a normal row's products fits into the fair one."""
+        """The fair norm as a multiple of the norm of a normal row's products."""
         return self.fair / self._expected
 
     def shift(self, lost: np.ndarray) -> np.ndarray:
-        """The deviation of a correlation's shift by shortening that took so much of columns' variances, at most."""
+        """The largest deviation of a correlation's shift if shortening took these shares of columns' variances."""
         usual = LOST / math.sqrt(max(LIMIT, self.slack**GROWTH))
         return SHIFT / LOST * np.minimum(lost, usual)
 
     def reach(self, schema: Schema) -> float:
-        """The deviations beyond which numbers are clamped: none of ``max_rows`` is further, if the grid allows it."""
-        # Of 10,000 rows no number is further than 100 deviations from their mean, which asks for 128.
+        """The deviations at which numbers are clamped: beyond any number of ``max_rows`` rows, if the grid allows."""
+        # No number of 10,000 rows is further than 100 deviations from their mean, so the reach is 128.
         far = min(math.sqrt(schema.max_rows), math.sqrt(NEAREST * self.limit("all")) / 2)
         return float(np.clip(2.0 ** math.ceil(math.log2(far)), LEAST_GRID, REACH[1]))
 
@@ -159,7 +161,7 @@ class Scales:
     Attributes:
         rows: The approximate number of rows.
         found: The mean and the deviation of each column.
-        unsure: The noise in the variance of each column, as a share of it; 1 where it stands in its place.
+        unsure: The noise in the variance of each column, as a share of it; 1 if noise hides it.
     """
 
     rows: float
@@ -168,12 +170,12 @@ class Scales:
 
     @classmethod
     def asked(cls, handle: PrivateQueryable | Parts, products: Products, epsilon: Epsilon) -> Self:
-        """Asks for the sums and squares of all columns of ``products``."""
+        """Queries the sums and squares of all columns of ``products``."""
         sums, deviation = noisy_products(handle, products, epsilon)
         numbers = sums.reshape(-1)
         rows = max(float(numbers[0]), deviation)
         noise, (means, squares) = deviation / rows, numbers[1:].reshape(2, -1) / rows
-        # A mean of .1 with noise of .1 is shrunk to .05; a variance below its noise is taken to be that.
+        # A mean of 0.1 with noise of 0.1 is shrunk to 0.05; a variance is at least its noise.
         means = np.clip(means, -1, 1)
         means *= means**2 / (means**2 + noise**2)
         variances = np.clip(np.maximum(squares - means**2, noise), LEAST_VARIANCE, 0.5)
@@ -194,14 +196,14 @@ class Scales:
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """Columns in deviations from their centres; indicators as they are.
+    """Columns in deviations from their centres, and indicators.
 
     Attributes:
         schema: The schema of the columns.
         columns: Their names.
         scales: The centre and the deviation of each numeric column; None for a categorical one.
-        reach: Numbers further from the centre count as so many deviations.
-        unsure: The noise in the variance of each column, as a share of it; 1 where it is unknown. Empty
+        reach: The distance from the centre, in deviations, at which numbers are clamped.
+        unsure: The noise in the variance of each column, as a share of it; 1 if it is unknown. Empty
             without scales.
     """
 
@@ -227,18 +229,24 @@ class Coordinates:
 
     @classmethod
     def of_scales(cls, schema: Schema, columns: tuple[str, ...], scales: Scales, norm: Norm | None = None) -> Self:
-        """Columns in deviations; with a norm, numbers are clamped as far out as it allows, else as normal ones are."""
-        found = [scales.in_units(schema, name) if name in schema.numeric_columns else None for name in columns]
-        # Of n normal numbers the largest is about this.
+        """Columns in deviations; a norm decides where numbers are clamped, else the range of normal numbers."""
+        places = [scales.in_units(schema, name) if name in schema.numeric_columns else None for name in columns]
+        # About the largest of n normal numbers.
         reach = min(math.sqrt(2 * math.log(max(scales.rows, 2))), NORMAL_REACH)
         if norm is not None:
-            ends = [(schema.numeric_columns[name].bounds, own) for name, own in zip(columns, found, strict=True) if own]
-            widest = max((abs(float(end) - own[0]) / own[1] for bounds, own in ends for end in bounds), default=1.0)
+            pairs = zip(columns, places, strict=True)
+            ends = [
+                (schema.numeric_columns[name].bounds, *centre_and_unit)
+                for name, centre_and_unit in pairs
+                if centre_and_unit
+            ]
+            far = (abs(float(end) - centre) / unit for bounds, centre, unit in ends for end in bounds)
+            widest = max(far, default=1.0)
             reach = min(norm.reach(schema), max(LEAST_GRID, 2.0 ** math.ceil(math.log2(widest))))
         return cls(
             schema,
             columns,
-            tuple(found),
+            tuple(places),
             float(np.clip(reach, *REACH)),
             tuple(scales.unsure.get(name, 1.0) for name in columns),
         )
@@ -252,7 +260,7 @@ class Coordinates:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """The warning where noise hides how far numbers spread: their coefficients are then none of theirs."""
+        """The warning for columns whose spread noise hides: their coefficients are noise."""
         hidden = [
             f"`{name}`"
             for name, scale, unsure in zip(self.columns, self.scales, self.unsure, strict=False)
@@ -279,14 +287,14 @@ class Coordinates:
     @cached_property
     def places(self) -> np.ndarray:
         """The centre and the unit of each coordinate, shape (2, entries); 0 and 1 for an indicator."""
-        known = dict(zip(self.columns, self.scales, strict=True))
-        return np.array([known[str(entry.column)] or (0.0, 1.0) for entry in self.entries], dtype=np.float64).T
+        by_column = dict(zip(self.columns, self.scales, strict=True))
+        return np.array([by_column[str(entry.column)] or (0.0, 1.0) for entry in self.entries], dtype=np.float64).T
 
     @property
     def doubt(self) -> np.ndarray:
-        """The noise in the variance of each coordinate, as a share of it; 1 where it is unknown."""
-        known = dict(zip(self.columns, self.unsure, strict=False))
-        return np.array([known.get(str(entry.column), 1.0) for entry in self.entries])
+        """The noise in the variance of each coordinate, as a share of it; 1 if it is unknown."""
+        by_column = dict(zip(self.columns, self.unsure, strict=False))
+        return np.array([by_column.get(str(entry.column), 1.0) for entry in self.entries])
 
     @property
     def centres(self) -> np.ndarray:
@@ -299,19 +307,19 @@ class Coordinates:
         return self.places[1]
 
     def target_size(self, norm: Norm) -> float:
-        """The size with which a target enters each row's norm: no entry is larger than the reach."""
+        """The size of a target in each row's norm, at most the reach."""
         return min(norm.target_size, self.reach)
 
     def products(
         self, norm: Norm | None = None, pairs: Pairs = "all", target: tuple[str, float, float, float] | None = None
     ) -> Products:
-        """The products to query; a target with its centre, deviation and own reach comes last."""
+        """The products to query; a target, with its centre, deviation and reach, is the last column."""
         names, sizes = self.columns, [1 / self.reach if scale is None else 1.0 for scale in self.scales]
         within = [None if scale is None else (*scale, self.reach) for scale in self.scales]
         if target is not None:
             names, within = (*names, target[0]), [*within, target[1:]]
             sizes.append(1.0 if norm is None else self.target_size(norm) / self.reach)
-        ranges = [None if own is None else (own[0] - own[2] * own[1], own[0] + own[2] * own[1]) for own in within]
+        ranges = [None if at is None else (at[0] - at[2] * at[1], at[0] + at[2] * at[1]) for at in within]
         limit = None if norm is None else norm.limit(pairs) / self.reach**2
         return Products(
             names,
@@ -328,14 +336,16 @@ class Coordinates:
         rows, points = length(frame), []
         codes = encode_rows(self.schema, self.columns, frame, otherwise=KNOWN_NOT)
         for name, scale in zip(self.columns, self.scales, strict=True):
-            own = codes[name]
+            column_codes = codes[name]
             if scale is None:
-                points.append((own[:, None] == np.arange(1, self.schema.columns[name].codes)).astype(np.float64))
+                points.append(
+                    (column_codes[:, None] == np.arange(1, self.schema.columns[name].codes)).astype(np.float64)
+                )
                 continue
             column = self.schema.numeric_columns[name]
-            numbers = float(column.origin) + float(column.width) * own
+            numbers = float(column.origin) + float(column.width) * column_codes
             inside = np.clip((numbers - scale[0]) / scale[1], -self.reach, self.reach)
-            points.append(np.where((own < 0) | (own >= column.cells), 0.0, inside)[:, None])
+            points.append(np.where((column_codes < 0) | (column_codes >= column.cells), 0.0, inside)[:, None])
         return np.concatenate([np.zeros((rows, 0)), *points], axis=1)
 
     def proportions(self, weights: np.ndarray) -> dict[str, float]:
@@ -346,23 +356,23 @@ class Coordinates:
         return proportions if total > 0 else {}
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The coordinates as plain values, for JSON."""
         schema = self.schema.model_dump(mode="json")
         return {"schema": schema, "columns": list(self.columns), "scales": list(self.scales), "reach": self.reach}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Reads what ``to_dict`` wrote. An error where it is something else."""
+        """Reads the result of ``to_dict``. Raises an error for anything else."""
         schema, columns = Schema.model_validate(stored["schema"]), tuple(map(str, stored["columns"]))
-        scales = tuple(None if own is None else (float(own[0]), float(own[1])) for own in stored["scales"])
+        scales = tuple(None if pair is None else (float(pair[0]), float(pair[1])) for pair in stored["scales"])
         reach = float(stored["reach"])
         numeric = [name in schema.numeric_columns for name in columns]
-        fits = numeric == [own is not None for own in scales] and REACH[0] <= reach <= REACH[1]
-        if not fits or not all(math.isfinite(own[0]) and own[1] > 0 for own in scales if own is not None):
+        fits = numeric == [pair is not None for pair in scales] and REACH[0] <= reach <= REACH[1]
+        if not fits or not all(math.isfinite(pair[0]) and pair[1] > 0 for pair in scales if pair is not None):
             raise QueryError("the scales of the stored model do not fit its columns.")
-        found = cls(schema, columns, scales, reach)
-        found.products().check(schema)
-        return found
+        coordinates = cls(schema, columns, scales, reach)
+        coordinates.products().check(schema)
+        return coordinates
 
 
 @dataclass(frozen=True, eq=False)
@@ -386,7 +396,7 @@ class NoisyMoments:
         epsilon: Epsilon,
         target: tuple[str, float, float, float] | None = None,
     ) -> Self:
-        """Asks for all products; a target is the last entry."""
+        """Queries all products; a target is the last entry."""
         products = coordinates.products(norm, target=target)
         sums, deviation = noisy_products(handle, products, epsilon)
         entries = 1 + len(coordinates.entries) + (target is not None)
@@ -403,26 +413,28 @@ class NoisyMoments:
 
     def centred(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows, means and covariances of each part."""
-        most = float(np.maximum(self.matrices[:, 0, 0], 0).sum()) / len(self.matrices)
-        rows = np.maximum(self.matrices[:, 0, 0], max(most / 5, self.deviation))  # no part is lost in noise
+        mean_rows = float(np.maximum(self.matrices[:, 0, 0], 0).sum()) / len(self.matrices)
+        rows = np.maximum(
+            self.matrices[:, 0, 0], max(mean_rows / 5, self.deviation)
+        )  # noise must not make a part vanish
         means = self.matrices[:, 0, 1:] / rows[:, None]
         squares = self.matrices[:, 1:, 1:] / rows[:, None, None]
         return rows, means, squares - means[:, :, None] * means[:, None, :]
 
 
 def noisy_products(handle: PrivateQueryable | Parts, products: Products, epsilon: Epsilon) -> tuple[np.ndarray, float]:
-    """Asks; returns the sums and the deviation of their noise."""
+    """Queries products; returns the sums and the deviation of their noise."""
     sums = handle.noisy_sum(products, epsilon=epsilon)
     return np.asarray(sums, dtype=np.float64), ROOT * float(cast(float, sums.scale))
 
 
 def noise_edge(deviation: float, entries: int) -> float:
-    """The largest eigenvalue that a symmetric matrix of such noise is expected to have."""
+    """The expected largest eigenvalue of a symmetric matrix of noise of this deviation."""
     return 2 * deviation * math.sqrt(entries)
 
 
 def scale_products(schema: Schema, columns: Sequence[str]) -> Products:
-    """The sums and squares of the numeric ones of some columns, over their bounds."""
+    """The sums and squares of the numeric columns among ``columns``, over their bounds."""
     numeric = tuple(name for name in columns if name in schema.numeric_columns)
     return Products(numeric, pairs="squares", limit=1 + SCALE_NORM * len(numeric))
 

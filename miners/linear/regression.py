@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``LinearRegression``: coefficients with errors that include the noise, the rows, and what shortening may shift.
+"""``LinearRegression``: coefficients with errors that include noise, residuals, and a shift by shortening.
 
-With A = Σ x x' and b = Σ x y of the answers, least squares is b = A β + η. Independent parts make η: the
-residuals of the rows, Σ x e; the noise of b; the noise of A times β; and what shortened rows may hide. A
+With A = Σ x x' and b = Σ x y of the answers, least squares is b = A β + η. η has independent parts: the
+residuals of the rows, Σ x e; the noise of b; the noise of A times β; and the effect of shortened rows. A
 symmetric matrix of noise of deviation s in d rows has no eigenvalue above about 2 s √d, its edge.
 
-*Reported* is the solution itself, with the interval of a test (Fieller): the values t for which the noisy
-sums do not reject that a coefficient is t. A direction u in which u' A u is below the edge times u' u may have
-no variance at all; a coefficient that lies in such a direction is not estimated. Eigenvalues below the edge
-are lifted to it, for the sake of the other coefficients, and what this may shift is part of their error.
+*The report* has the solution itself, with the interval of a test (Fieller): all values t that the noisy
+sums do not reject for a coefficient. A direction u with u' A u below the edge times u' u may have no
+variance at all; a coefficient in such a direction is not estimated. Eigenvalues below the edge are lifted
+to it, for the other coefficients, and the possible shift by this is part of their errors.
 
-*Predictions* come from the posterior under a prior that says how large coefficients are, a ridge regression
-whose ridge is small in directions that noise leaves alone. The line as a whole is shrunk until it explains
-more than noise alone would let it seem to explain, so that it is hardly worse than the mean.
+*Predictions* come from the posterior under a prior on the size of coefficients: a ridge regression whose
+ridge is small in directions with little noise. The whole line is shrunk by the part that noise alone
+would seem to explain, so that it is hardly worse than the mean.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 
 
 SURE = 1.96  # deviations on each side of a 95 % interval
-ROUNDS = 30  # of the posterior; it changes by less than a hundredth of its errors after 20
-LEAST_RESIDUAL = 0.05  # share of the target's variance, where noise is larger
-LEAST_PRIOR = 0.5  # of all coefficients' squares: noise that hides all coefficients does not prove them 0
-SHIFT = 0.25  # of the target's deviation: a row's share in Σ x e that shortening takes, at the most plausible
-MEAN_ERROR = 0.1  # of the target's deviation: it costs .01 of R²
-LITTLE = 0.005  # of all weight: below it the report speaks of all rows
-NOT_ESTIMATED = 1e300  # an error; JSON has no infinity
+ROUNDS = 30  # rounds of the posterior; it changes by less than a hundredth of its errors after 20
+LEAST_RESIDUAL = 0.05  # the least residual variance, as a share of the target's, if noise is larger
+LEAST_PRIOR = 0.5  # the least expected square of all coefficients: noise that hides them does not prove them 0
+SHIFT = 0.25  # the largest plausible effect of shortening on a row's share in Σ x e, in deviations of the target
+MEAN_ERROR = 0.1  # the largest error of the mean, in deviations of the target; it costs 0.01 of R²
+LITTLE = 0.005  # the share of lost weight below which the report speaks of all rows
+NOT_ESTIMATED = 1e300  # the error of a coefficient that is not estimated; JSON has no infinity
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +73,9 @@ class RegressionLine(LinearState):
         scale: The target's centre and deviation, shape (2,).
         coefficients: The shrunk coefficients that predict, of the constant and the coordinates, in
             deviations, shape (entries,).
-        natural: The estimated intercept and coefficients in units of the columns, shape (entries,); a
-            shrunk number where none is estimated.
-        errors: Standard errors of ``natural``, shape (entries,); ``NOT_ESTIMATED`` where noise hides it.
+        natural: The estimated intercept and coefficients in units of the columns, shape (entries,);
+            shrunk if noise hides one.
+        errors: Standard errors of ``natural``, shape (entries,); ``NOT_ESTIMATED`` if noise hides one.
         determination: R² of the predictions, from the noisy sums.
         doubt: The deviation of its noise.
         lost: The share of the rows' weight that shortening took, from the noisy sums.
@@ -117,10 +117,10 @@ class RegressionLine(LinearState):
         rows: float,
         larger: float,
     ) -> Self:
-        """The posterior of the coefficients by noisy moments of so many rows, the target their last entry."""
+        """The regression by noisy moments of ``rows`` rows; the target is their last entry."""
         matrix = moments.matrices[0]
         gram, cross, square = matrix[:-1, :-1], matrix[:-1, -1] * larger, float(matrix[-1, -1]) * larger**2
-        weight = max(float(gram[0, 0]), moments.deviation)  # of all rows: those that were shortened count less
+        weight = max(float(gram[0, 0]), moments.deviation)  # of all rows; shortened rows count less
         sums = NoisySums(gram, cross, square, moments.deviation, larger, weight)
         shrunk, _, residual = sums.posterior
         natural = _to_units(coordinates, scale[1])
@@ -128,15 +128,15 @@ class RegressionLine(LinearState):
         variances = np.maximum(np.diag(gram) - gram[0] ** 2 / weight, moments.deviation) / weight
         spread = min(1.0, float(variances[~np.array(numeric)].min(initial=1.0)))
         lost = 1 - min(weight / rows, 1.0)
-        found, errors = sums.estimated(natural, lost, spread)
-        found[0] += scale[0]
+        estimates, errors = sums.estimated(natural, lost, spread)
+        estimates[0] += scale[0]
         determination, doubt = sums.determination
         return cls(
             coordinates,
             target,
             np.array(scale),
             shrunk,
-            found,
+            estimates,
             np.minimum(errors, NOT_ESTIMATED),
             determination,
             doubt,
@@ -158,12 +158,12 @@ class RegressionLine(LinearState):
     def predict(self, frame: Any) -> np.ndarray:
         """Predicts the mean of each row, within the target's bounds, shape (rows,)."""
         points = self.coordinates.of(frame)
-        found = self.scale[0] + self.scale[1] * (self.coefficients[0] + points @ self.coefficients[1:])
+        means = self.scale[0] + self.scale[1] * (self.coefficients[0] + points @ self.coefficients[1:])
         column = self.schema.numeric(self.target)
-        return np.clip(found, float(column.low), float(column.high))
+        return np.clip(means, float(column.low), float(column.high))
 
     def predict_proba(self, frame: Any) -> np.ndarray:
-        """``QueryError``: a mean has no classes."""
+        """Raises ``QueryError``: a mean has no classes."""
         raise QueryError(f"`{self.target}` is numeric; its mean is predicted, and no class.")
 
     @property
@@ -174,15 +174,15 @@ class RegressionLine(LinearState):
     def to_frame(self) -> pd.DataFrame:
         """A row for each coefficient; with ``error``, ``low``, ``high`` (95 %) and ``z``.
 
-        Where noise hides a coefficient, it is NaN, and its interval has no ends.
+        If noise hides a coefficient, it is NaN, and its interval is infinite.
         """
         import pandas as pd
 
-        found = np.where(self.estimated, self.natural, np.nan)
+        estimates = np.where(self.estimated, self.natural, np.nan)
         errors = np.where(self.estimated, np.maximum(self.errors, 1e-300), np.inf)
         wide = np.where(self.estimated, SURE * errors, np.inf)
-        columns = {"coefficient": found, "error": errors, "low": np.nan_to_num(found) - wide}
-        columns |= {"high": np.nan_to_num(found) + wide, "z": found / errors}
+        columns = {"coefficient": estimates, "error": errors, "low": np.nan_to_num(estimates) - wide}
+        columns |= {"high": np.nan_to_num(estimates) + wide, "z": estimates / errors}
         return pd.DataFrame({"term": self.terms, **columns})
 
     @property
@@ -201,12 +201,12 @@ class RegressionLine(LinearState):
         )
         wide = max(len(term) for term in self.terms) + 2
         lines = [heading, quality, "", f"{'':<{wide}}coefficient       error  95 % interval             z"]
-        for term, own, error, low, high, z in self.to_frame().itertuples(index=False):
+        for term, coefficient, error, low, high, z in self.to_frame().itertuples(index=False):
             if not math.isfinite(error):
                 lines.append(f"{term:<{wide}}not estimated: noise hides it")
                 continue
             interval = f"[{low:.4g}, {high:.4g}]"
-            lines.append(f"{term:<{wide}}{own:>11.4g} {error:>11.3g}  {interval:<22} {z:>6.1f}")
+            lines.append(f"{term:<{wide}}{coefficient:>11.4g} {error:>11.3g}  {interval:<22} {z:>6.1f}")
         return "\n".join(lines)
 
     def plot(self, ax: Axes | None = None, most: int = 25) -> Axes:
@@ -236,7 +236,7 @@ class NoisySums:
         cross: Noisy Σ x y, shape (entries,).
         square: Noisy Σ y².
         noise: The deviation of the noise in ``gram``.
-        larger: The factor by which it is larger in ``cross``.
+        larger: The factor by which the noise is larger in ``cross``.
         rows: The weight of all rows.
     """
 
@@ -255,12 +255,12 @@ class NoisySums:
 
     @cached_property
     def _edge(self) -> float:
-        """The largest eigenvalue that noise alone would give ``gram``."""
+        """The expected largest eigenvalue of the noise in ``gram``."""
         return noise_edge(self.noise, len(self.gram))
 
     @property
     def _least_residual(self) -> float:
-        """The least residual variance: noise may leave less than none."""
+        """The least residual variance, because noise could make it negative."""
         return min(LEAST_RESIDUAL, self.noise * self.larger**2 / self.rows) + 1e-9
 
     @property
@@ -268,43 +268,45 @@ class NoisySums:
         """R² of the shrunk line, and the deviation of its noise."""
         line = self.posterior[0]
         whole = max(self.square - float(self.cross[0]) ** 2 / self.rows, self.noise * self.larger**2)
-        # Without the constant, whose part is the mean and no part of R².
-        told = 2 * float(line @ self.cross) - float(line @ self.gram @ line) - float(self.cross[0]) ** 2 / self.rows
-        found, size = min(max(told / whole, 0.0), 1.0), float(line @ line)
-        noise = 4 * self.larger**2 * size + 2 * size**2 + (found * self.larger**2) ** 2
-        return found, self.noise * math.sqrt(noise) / whole
+        # Without the part of the constant, which is the mean.
+        explained = (
+            2 * float(line @ self.cross) - float(line @ self.gram @ line) - float(self.cross[0]) ** 2 / self.rows
+        )
+        share, size = min(max(explained / whole, 0.0), 1.0), float(line @ line)
+        noise = 4 * self.larger**2 * size + 2 * size**2 + (share * self.larger**2) ** 2
+        return share, self.noise * math.sqrt(noise) / whole
 
     @cached_property
     def posterior(self) -> tuple[np.ndarray, float, float]:
-        """The shrunk coefficients, the expected square of all together, and the residual variance."""
+        """The shrunk coefficients, the expected sum of their squares, and the residual variance."""
         values, vectors = self._axes
         sums, true = vectors.T @ self.cross, np.maximum(values, 0)
         least = LEAST_PRIOR / len(values)
         prior, residual = 2 * least, 1.0
-        mean, kept = np.zeros(len(values)), np.zeros(len(values))
+        mean, remaining = np.zeros(len(values)), np.zeros(len(values))
         for _ in range(ROUNDS):
-            # Along an eigenvector of value a, b = a β + η, whose variance is the noise's and a times the residuals'.
+            # Along an eigenvector of value a, b = a β + η; the variance of η is the noise plus a times the residual.
             spread_ = self.noise**2 * (self.larger**2 + prior * len(values)) + residual * true
             variances = 1 / (true**2 / spread_ + 1 / prior)
-            kept = variances * true / spread_
-            mean = kept * sums
+            remaining = variances * true / spread_
+            mean = remaining * sums
             prior = max(float(mean @ mean + variances.sum()) / len(values), least)
             residual = (self.square - 2 * float(mean @ sums) + float(mean**2 @ true)) / self.rows
             residual = min(max(residual, self._least_residual), max(self.square / self.rows, 1.2))
-        # The line as a whole is shrunk by what noise alone lets it seem to explain of sum y y.
+        # The whole line is shrunk by the part of Σ y² that noise alone seems to explain.
         size = float(np.linalg.norm(mean))
-        doubt = (self.noise * self.larger) ** 2 * float(kept.sum()) + SURE * self.noise * self.larger * size
+        doubt = (self.noise * self.larger) ** 2 * float(remaining.sum()) + SURE * self.noise * self.larger * size
         share = 2 * (float(mean @ sums) - doubt) / max(float(mean**2 @ true) + self._edge * size**2, 1e-300)
         return vectors @ mean * float(np.clip(share, 0, 1)), prior * len(values), residual
 
     def estimated(self, directions: np.ndarray, lost: float, spread: float) -> tuple[np.ndarray, np.ndarray]:
-        """Unshrunk combinations of coefficients, and their errors: infinite where noise leaves every value possible.
+        """Unshrunk combinations of coefficients, and their errors; infinite if noise leaves every value possible.
 
         Args:
-            directions: The weights of the coefficients, a row for each combination; the first may have
-                several weights, each other has its own alone.
+            directions: The weights of the coefficients, a row for each combination. Only the first row may
+                have several weights.
             lost: The share of the rows' weight that shortening took.
-            spread: The least variance of a column, in deviations as they were found: a column that varies
+            spread: The least variance of a column, in squared estimated deviations: a column that varies
                 less has larger coefficients.
         """
         values, vectors = self._axes
@@ -313,26 +315,26 @@ class NoisySums:
         plain, (shrunk, whole, residual) = inverse @ self.cross, self.posterior
         whole /= spread
         gaps = (vectors * (lifted - values)) @ vectors.T
-        found, errors = directions @ shrunk, np.full(len(directions), math.inf)
+        estimates, errors = directions @ shrunk, np.full(len(directions), math.inf)
         sizes = np.abs(directions).max(axis=1)
         directions, loaded = directions / sizes[:, None], directions != 0  # units of columns may be 1e99
-        turned = directions @ inverse  # along each, Rayleigh's quotient must be above what noise alone makes
-        known, norms = np.einsum("ij,jk,ik->i", turned, self.gram, turned), (turned**2).sum(axis=1)
-        clear = known > self._edge * norms
+        turned = directions @ inverse  # Rayleigh's quotient along each must be above the edge of noise
+        squares, norms = np.einsum("ij,jk,ik->i", turned, self.gram, turned), (turned**2).sum(axis=1)
+        clear = squares > self._edge * norms
         clear &= ~(loaded @ np.append(False, ~clear[1:]))
         for number in np.flatnonzero(clear):
-            own = turned[number] / float(turned[number] @ directions[number])
-            each, norm = own * plain, float(own @ own)
+            direction = turned[number] / float(turned[number] @ directions[number])
+            each, norm = direction * plain, float(direction @ direction)
             noise = norm * (whole + self.larger**2) + max(0.0, float(each.sum() ** 2 - each @ each))
-            constant = self.noise**2 * noise + residual * float(own @ self.gram @ own)
-            constant += norm * (SHIFT * lost * self.rows) ** 2 + whole * float(np.sum((gaps @ own) ** 2))
-            # Fieller: d² (1 / size² - z² square) <= z² constant holds the values that the test does not reject.
-            square = self.noise**2 * (2 * norm**2 - float((own**4).sum()))
-            left = 1 / float(turned[number] @ directions[number]) ** 2 - SURE**2 * square
-            if left > 0:
-                found[number] = sizes[number] * float(directions[number] @ plain)
-                errors[number] = sizes[number] * math.sqrt(constant / left)
-        return found, errors
+            constant = self.noise**2 * noise + residual * float(direction @ self.gram @ direction)
+            constant += norm * (SHIFT * lost * self.rows) ** 2 + whole * float(np.sum((gaps @ direction) ** 2))
+            # Fieller: the test does not reject values with d² (1 / size² - z² square) <= z² constant.
+            square = self.noise**2 * (2 * norm**2 - float((direction**4).sum()))
+            denominator = 1 / float(turned[number] @ directions[number]) ** 2 - SURE**2 * square
+            if denominator > 0:
+                estimates[number] = sizes[number] * float(directions[number] @ plain)
+                errors[number] = sizes[number] * math.sqrt(constant / denominator)
+        return estimates, errors
 
 
 def _to_units(coordinates: Coordinates, deviation: float) -> np.ndarray:
@@ -347,52 +349,52 @@ class RegressionFit(LinearFit):
     """The fit of a regression."""
 
     def learn(self, handle: PrivateQueryable) -> RegressionLine:
-        """Asks for the target's range and mean, and for products; returns the regression."""
+        """Queries the target's range and mean, and products; returns the regression."""
         target = self.target
         coordinates = Coordinates.asked(handle, self.schema, self.columns, self.costs[0], self.norm)
-        where = TargetRange(self.schema, target)
+        target_range = TargetRange(self.schema, target)
         for number in (1, 2):
-            counts = handle.partition(where.parts).noisy_count(epsilon=self.costs[number])
+            counts = handle.partition(target_range.parts).noisy_count(epsilon=self.costs[number])
             numbers, noise = np.asarray(counts, dtype=np.float64), float(cast(float, counts.scale))
-            where = where.nearer(numbers, noise) if number == 1 else where
-        _, deviation, kept = where.moments(numbers, noise)
+            target_range = target_range.nearer(numbers, noise) if number == 1 else target_range
+        _, deviation, parts = target_range.moments(numbers, noise)
         column = self.schema.numeric(target)
         unit = float(column.width) * max(deviation, 0.5)
-        rows = max(1.0, float(numbers[: len(kept)].sum()))
+        rows = max(1.0, float(numbers[: len(parts)].sum()))
         # Far values count in a mean, as far out as noise allows: a mean near an end is off by the width for each row.
         hidden = ROOT * count_scale(self.schema, self.costs[3])
-        within = where.widened(MEAN_ERROR * max(deviation, 0.5) * rows / hidden).ends
+        within = target_range.widened(MEAN_ERROR * max(deviation, 0.5) * rows / hidden).ends
         below, above = np.maximum(ask_ends(handle.parts(), self.schema, target, self.costs[3], within)[0], 1e-9)
         low, high = map(column.number, column.cells_within(within, target))
         scale = float(low + (high - low) * above / (below + above)), unit
-        reach = self._target_reach(coordinates.reach, where, scale)
+        reach = self._target_reach(coordinates.reach, target_range, scale)
         moments = NoisyMoments.asked(handle, coordinates, self.norm, self.costs[4], (target, *scale, reach))
-        tell((*where.doubts(deviation), *self.warnings(round(rows)), *coordinates.doubts))
+        tell((*target_range.doubts(deviation), *self.warnings(round(rows)), *coordinates.doubts))
         return RegressionLine.of(coordinates, target, scale, moments, rows, reach / coordinates.target_size(self.norm))
 
-    def _target_reach(self, most: float, where: TargetRange, scale: tuple[float, float]) -> float:
-        """The deviations at which the target is clamped: past where rows plainly are, and with rows' own length."""
+    def _target_reach(self, most: float, target_range: TargetRange, scale: tuple[float, float]) -> float:
+        """The deviations at which the target is clamped: beyond the range with rows, and growing with ``slack``."""
         column = self.schema.numeric(self.target)
         widest, plain = (
             max(abs(column.number(cell) - scale[0]) / scale[1] for cell in column.cells_within(ends, self.target))
-            for ends in (None, where.ends)
+            for ends in (None, target_range.ends)
         )
-        plain = plain if where.within else 0.0
+        plain = plain if target_range.within else 0.0
         return min(most, widest, max(plain, NORMAL_REACH * max(1.0, self.norm.slack ** (GROWTH / 4))))
 
     def lines(self) -> Sequence[PlanLine]:
         """Returns a line for each query."""
         schema = self.schema
         parts = bind(TargetRange(schema, self.target).parts, schema).size
-        where = [
-            count_line(schema, asked, parts, share)
-            for asked, share in zip(("range of the target", "range of the target, finer"), self.costs[1:], strict=False)
+        ranges = [
+            count_line(schema, text, parts, share)
+            for text, share in zip(("range of the target", "range of the target, finer"), self.costs[1:], strict=False)
         ]
         products = product_line(schema, self.norm, "all", "products of columns and target", self.costs[-1])
         noise = ROOT * count_scale(schema, self.costs[3])
         mean = PlanLine(0, "mean of the target", "noisy_avg", 1, self.costs[3].exact, noise)
         scales = [scale_line(schema, self.columns, self.costs[0])] if self.norm.numeric else []
-        return (*scales, *where, mean, products)
+        return (*scales, *ranges, mean, products)
 
     def doubt(self, edge: float, rows: int) -> str:
         """Returns the warning for this noise."""
