@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """``FineNumbers`` is a fine histogram of one numeric column, by which synthetic numbers lie in their cells.
 
-The model of a synthesizer has some ten cells a column, wide where bounds are wide: most incomes may lie in one of
-them, and of values such as 36 and 60 none is left. A fine histogram, of more pieces where the model has more rows,
-tells where in its cell a number lies. Noise is taken off each cell's pieces: they shrink to even shares as far as
-noise explains their differences, and what is left is projected onto the cell's own rows, so most pieces without
-rows get none.
+The model of a synthesizer has about ten cells a column. With wide bounds most incomes may be in one cell, and
+frequent values such as 36 and 60 are lost. A fine histogram, with more pieces in cells with more rows, gives the
+distribution of numbers in a cell. The pieces of each cell are denoised: they shrink to even shares as far as noise
+explains their differences, and are then made nonnegative with the same sum, so most pieces without rows get none.
 
 Privacy:
-    Claim: drawing is free. Why: the pieces follow from earlier answers, their counts are one noisy count of
-    disjoint parts, which the purchase pays for, and all else is computed from these. Held by:
+    Claim: drawing is free. Why: the pieces depend on earlier answers. Their counts are one noisy count of disjoint
+    parts, which the purchase pays for. All else is computed from these. Held by:
     tests/unit/synthesizer/test_fine_numbers.py.
 """
 
@@ -26,12 +25,12 @@ from miners.tables.counts import nearest_nonnegative
 from pinq.language.specs import Cuts
 from pinq.public.schema import Numeric
 
-PIECES = 16  # of each cell, and as many again for each share of the rows that an even cell has
-STEEP = 4.0  # of the upper end of a cell to its lower: above it pieces have equal ratios and not equal widths
+PIECES = 16  # the pieces of an empty cell; a cell with an even share of the rows has twice as many
+STEEP = 4.0  # the ratio of a cell's ends above which its pieces have equal ratios, not equal widths
 
 
 Interval: TypeAlias = tuple[int, int]
-"""The first grid cell, and the first behind."""
+"""The first grid cell, and the first beyond the interval."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,47 +59,47 @@ class FineNumbers:
         return np.array([edges[:-1], edges[1:] - float(column.width) * column.integer])
 
     def tenths(self, shares: np.ndarray, parts: int) -> np.ndarray:
-        """The first grid cells of so many intervals of about equal shares, from the shares of pieces."""
-        known = shares.cumsum() / max(float(shares.sum()), TINY)
-        places = np.searchsorted(known, np.arange(1, parts) / parts) + 1
+        """The first grid cells of ``parts`` intervals of about equal shares, from the shares of pieces."""
+        cumulative = shares.cumsum() / max(float(shares.sum()), TINY)
+        places = np.searchsorted(cumulative, np.arange(1, parts) / parts) + 1
         return np.append(0, np.unique(self.starts[places[places < len(self.starts)]]))
 
     def shares(self, firsts: np.ndarray, cells: np.ndarray) -> np.ndarray:
-        """Returns the share of each piece, from those of the cells of the model."""
-        found = np.zeros(len(self.starts))
+        """Returns the share of each piece, from the shares of the model's cells."""
+        shares_of_pieces = np.zeros(len(self.starts))
         for cell, pieces in self._homes(firsts):
-            found[pieces] = cells[cell] * self._shares(pieces)
-        return found
+            shares_of_pieces[pieces] = cells[cell] * self._shares(pieces)
+        return shares_of_pieces
 
     def weights(self, firsts: np.ndarray, last: int, within: Interval) -> np.ndarray:
-        """Returns the share of each cell of the model that lies within an interval; arguments as of ``drawn``."""
-        found = []
+        """Returns the share of each cell of the model within an interval; arguments as of ``drawn``."""
+        shares = []
         for _, pieces in self._homes(firsts):
             low, high = self._clipped(pieces, last, within)
-            found.append(float(self._shares(pieces) @ ((high - low) / self._widths(last)[pieces])))
-        return np.array(found)
+            shares.append(float(self._shares(pieces) @ ((high - low) / self._widths(last)[pieces])))
+        return np.array(shares)
 
     def drawn(
         self, firsts: np.ndarray, cells: np.ndarray, last: int, random: np.random.Generator, within: Interval
     ) -> np.ndarray:
-        """Draws a grid cell for each row, from the cells that the model gave rows.
+        """Draws a grid cell for each row, in its cell of the model.
 
         Args:
             firsts: The first grid cell of each cell of the model, increasing.
             cells: The cell of each row.
             last: The number of grid cells.
             random: Public random numbers.
-            within: The grid cells to draw from, as far as a cell has some.
+            within: The interval of grid cells to draw from.
         """
-        found = np.zeros(len(cells), dtype=np.int64)
+        codes = np.zeros(len(cells), dtype=np.int64)
         for cell, pieces in self._homes(firsts):
             rows = np.flatnonzero(cells == cell)
             low, high = self._clipped(pieces, last, within)
             shares = self._shares(pieces) * (high - low) / self._widths(last)[pieces]
             if len(rows) and shares.sum() > 0:
                 chosen = random.choice(len(pieces), len(rows), p=shares / shares.sum())
-                found[rows] = random.integers(low[chosen], high[chosen])
-        return found
+                codes[rows] = random.integers(low[chosen], high[chosen])
+        return codes
 
     def _homes(self, firsts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Yields the pieces of each cell of the model."""
@@ -113,7 +112,7 @@ class FineNumbers:
         return np.diff(self.starts, append=last)
 
     def _clipped(self, pieces: np.ndarray, last: int, within: Interval) -> tuple[np.ndarray, np.ndarray]:
-        """The first grid cell of each piece within an interval, and the first behind it; equal where there is none."""
+        """The first grid cell of each piece within an interval, and the first beyond it; equal for none."""
         low = np.clip(self.starts[pieces], *within)
         return low, np.maximum(low, np.clip(np.append(self.starts, last)[pieces + 1], *within))
 
@@ -127,19 +126,19 @@ class FineNumbers:
         return np.asarray(shares / shares.sum())
 
     def to_list(self) -> list[Any]:
-        """As JSON has it."""
+        """The histogram as plain values, for JSON."""
         return [self.starts.tolist(), self.counts.tolist(), self.deviation, self.unsure]
 
 
 def pieces(firsts: np.ndarray, shares: np.ndarray, column: Numeric) -> np.ndarray:
-    """The first grid cells of pieces: more of them in cells with more rows; those of ``firsts`` if all cells are fine.
+    """The first grid cells of pieces: more pieces in cells with more rows; ``firsts`` if all cells are fine.
 
     Args:
         firsts: The first grid cell of each cell of the model, and the number of grid cells.
         shares: The cells' shares of the rows.
         column: The declaration.
     """
-    found = [np.zeros(0, dtype=np.int64)]
+    starts = [np.zeros(0, dtype=np.int64)]
     for first, end, share in zip(firsts, firsts[1:], shares, strict=False):
         number = min(int(end - first), PIECES + round(PIECES * len(shares) * float(share)))
         low, high = (float(column.lower) + float(column.width) * cell for cell in (first, end))
@@ -147,27 +146,29 @@ def pieces(firsts: np.ndarray, shares: np.ndarray, column: Numeric) -> np.ndarra
             inner = (np.geomspace(low, high, number + 1) - float(column.lower)) / float(column.width)
         else:
             inner = np.linspace(first, end, number + 1)
-        found.append(np.unique(np.rint(inner).astype(np.int64))[:-1])
-    return np.unique(np.concatenate([*found, firsts[:-1]]))
+        starts.append(np.unique(np.rint(inner).astype(np.int64))[:-1])
+    return np.unique(np.concatenate([*starts, firsts[:-1]]))
 
 
 def fine_of(stored: Any, firsts: Mapping[str, np.ndarray]) -> dict[str, FineNumbers]:
-    """Reads what ``to_list`` wrote, by column. Raises ``ValueError`` if it is something else.
+    """Reads results of ``to_list``, by column. Raises ``ValueError`` for anything else.
 
     Args:
         stored: The stored lists, by column.
-        firsts: Of each numeric column the first grid cell of each cell of the model, and the number of grid cells.
+        firsts: For each numeric column, the first grid cell of each cell of the model, and the number of grid cells.
     """
-    found = {}
+    by_column = {}
     for name, (starts, counts, deviation, *unsure) in dict(stored).items():
-        finite = [None if own is None else np.asarray_chkfinite(own, dtype=np.float64).item() for own in unsure]
-        read = FineNumbers(
+        finite = [
+            None if number is None else np.asarray_chkfinite(number, dtype=np.float64).item() for number in unsure
+        ]
+        numbers = FineNumbers(
             np.array(starts, dtype=np.int64), np.asarray_chkfinite(counts, dtype=np.float64), float(deviation), *finite
         )
-        fits = name in firsts and read.starts.shape == read.counts.shape and 0 < read.deviation < np.inf
-        if not fits or not (np.diff(read.starts) > 0).all() or not np.isin(firsts[name][:-1], read.starts).all():
+        fits = name in firsts and numbers.starts.shape == numbers.counts.shape and 0 < numbers.deviation < np.inf
+        if not fits or not (np.diff(numbers.starts) > 0).all() or not np.isin(firsts[name][:-1], numbers.starts).all():
             raise ValueError(f"the fine numbers of {name!r} fit no column")
-        if read.starts[0] or read.starts[-1] >= firsts[name][-1]:
+        if numbers.starts[0] or numbers.starts[-1] >= firsts[name][-1]:
             raise ValueError(f"the fine numbers of {name!r} are beyond its bounds")
-        found[name] = read
-    return found
+        by_column[name] = numbers
+    return by_column

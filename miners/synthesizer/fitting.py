@@ -2,9 +2,9 @@
 """``Fitting`` buys the tables of a purchase: all columns, then the pair that the model misses most.
 
 Privacy:
-    Claim: a fit costs ``Purchase.needed``. Why: each table is bought at the price that the purchase
-    has for it. Earlier answers and public random numbers alone determine the next pair (sequential
-    composition of adaptively chosen queries). Held by: tests/unit/synthesizer/test_synthesizer.py.
+    Claim: a fit costs ``Purchase.needed``. Why: each table is bought at its price in the purchase.
+    Earlier answers and public random numbers alone determine the next pair (sequential composition of
+    adaptively chosen queries). Held by: tests/unit/synthesizer/test_synthesizer.py.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from pinq.language.specs import bind
 from pinq.public.epsilon import Epsilon
 
 HIDEABLE = 0.25  # of a column's rows, where no sums bring hidden rows back
-HIDDEN = 1.0  # row in all cells of a column together of which noise hides whether they have any
+HIDDEN = 1.0  # the rows of all cells of a column together whose rows noise hides
 
 
 class Fitting:
-    """One fit: what was bought, and the model so far."""
+    """One fit: the tables so far, and the model of them."""
 
     def __init__(self, purchase: Purchase, handle: PrivateQueryable, random: np.random.Generator) -> None:
         self.purchase, self.handle, self.random = purchase, handle, random
         self.bought: list[Bought] = []
-        self.seen: dict[int, np.ndarray] = {}  # whether each cell of a numeric column is seen to have rows
+        self.seen: dict[int, np.ndarray] = {}  # whether each cell of a numeric column clearly has rows
 
     def learned(self) -> SyntheticTable:
         """Buys all tables; returns the last model."""
         purchase = self.purchase
-        for known in purchase.known:  # asked once more, for the certificate
-            self.bought.append(purchase.table(self.handle, known.before, known.epsilon, reuse=True))
+        for earlier in purchase.known:  # queried again, for the certificate
+            self.bought.append(purchase.table(self.handle, earlier.before, earlier.epsilon, reuse=True))
         for column in purchase.singles:
             self._buy(column, purchase.single)
         model = self._model(None)
-        left, declared = purchase.rounds, purchase.ordered
-        while purchase.pairs and left:
-            share = left if left < purchase.round + purchase.round else purchase.round
-            if declared:  # nothing is to be chosen
+        remaining, declared = purchase.rounds, purchase.ordered
+        while purchase.pairs and remaining:
+            share = remaining if remaining < purchase.round + purchase.round else purchase.round
+            if declared:  # declared pairs need no choice
                 self._buy(declared.pop(), share)
             else:
-                self._buy(self._chosen(model, share, left), divided(share)[1])
+                self._buy(self._chosen(model, share, remaining), divided(share)[1])
             model = self._model(model)
-            left -= share
+            remaining -= share
         unknown = sorted(set(purchase.pairs) - {bought.columns for bought in self.bought})
         if purchase.checks and len(unknown) < CHECKED:
             for pair in purchase.pairs[:CHECKED]:
@@ -64,14 +64,14 @@ class Fitting:
         last = GraphicalModel(purchase.sizes, last.rows, multiplied(last.potentials, self._masks(last)))
         fine = {purchase.specs[number].column: self._fine(number, last) for number in purchase.fines if purchase.fine}
         last = self._matched(last, fine) if purchase.sums else last
-        told = purchase.target, fine, purchase.order
-        table = SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), None, *told)
+        facts = purchase.target, fine, purchase.order
+        table = SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), None, *facts)
         return replace(table, error=self._checked_error(table, unknown)) if purchase.checks else table
 
     def _masks(self, model: GraphicalModel) -> dict[Clique, np.ndarray]:
-        """The weights of cells: by declared orders, by relations that were found, and of numbers far out.
+        """The weights of cells: by declared orders, by detected relations, and for numbers far out.
 
-        Where sums are queried, a column's cells that noise hides have a row together, which sums can make more.
+        If sums are queried, the hidden cells of a column get one row together, which sums can increase.
         """
         purchase, sizes = self.purchase, self.purchase.sizes
         masks = found(self.bought, sizes) | purchase.masks
@@ -80,9 +80,9 @@ class Fitting:
             if spec.column in purchase.schema.numeric_columns and not purchase.schema.numeric(spec.column).cuts:
                 cells = limits(purchase.schema, spec, spec.column).shape[1]
                 rows = model.marginal((number,)) * model.rows
-                self.seen[number] = seen = occupied(rows, self.bought, number, cells, most)
-                kept = HIDDEN / np.maximum(rows * (~seen).sum(), HIDDEN) if number in purchase.summed else 0.0
-                masks[(number,)] = np.where(seen, 1.0, kept if purchase.sums else 0.0)
+                self.seen[number] = clear = occupied(rows, self.bought, number, cells, most)
+                weight = HIDDEN / np.maximum(rows * (~clear).sum(), HIDDEN) if number in purchase.summed else 0.0
+                masks[(number,)] = np.where(clear, 1.0, weight if purchase.sums else 0.0)
         return masks
 
     def _fine(self, number: int, model: GraphicalModel) -> FineNumbers:
@@ -99,13 +99,13 @@ class Fitting:
         return replace(fine, unsure=fine.deviation * float(np.linalg.norm(far)) / model.rows)
 
     def _sums(self, ranges: tuple[tuple[float, float], ...] = ()) -> np.ndarray:
-        """Buys the sums of numbers and squares in such ranges."""
+        """Buys the sums of numbers and squares in these ranges."""
         names = tuple(self.purchase.specs[number].column for number in self.purchase.summed)
         products = Products(names, ranges, pairs="squares", limit=matching.limit(len(names), self.purchase.reach))
         return np.asarray(self.handle.noisy_sum(products, epsilon=self.purchase.sums), dtype=np.float64)
 
     def _matched(self, model: GraphicalModel, fine: dict[str, FineNumbers]) -> GraphicalModel:
-        """Buys sums of numbers and squares; brings fine numbers and the model to them."""
+        """Buys sums of numbers and squares; adjusts fine numbers and the model to them."""
         purchase, shares, ends, homes, spans = self.purchase, {}, {}, {}, {}
         for number in purchase.summed:
             spec, cells = purchase.specs[number], model.marginal((number,))
@@ -200,7 +200,7 @@ class Fitting:
             noises.append(weight**2 * (5 * cells * variance**2 + 4 * variance * max(square, 0.0)))
         spread = np.var(squares, ddof=1) * (1 - CHECKED / len(unknown)) / CHECKED
         deviation = math.sqrt(spread + float(np.sum(noises)) / CHECKED**2)
-        # A mean below 0 is noise: were it let stand, it would hide what the noise can hide.
+        # A mean below 0 is noise, and must not reduce the bound.
         return min(1.0, math.sqrt(max(0.0, float(np.mean(squares))) + 1.28 * deviation))
 
     def _buy(self, columns: Clique, epsilon: Epsilon) -> Bought:
@@ -208,5 +208,5 @@ class Fitting:
         return self.bought[-1]
 
     def _model(self, before: GraphicalModel | None, walks: int = FEW_WALKS) -> GraphicalModel:
-        sizes, usual, most = self.purchase.sizes, self.purchase.usual, self.purchase.schema.max_rows
-        return GraphicalModel.fitted(sizes, self.bought, usual, most, before, walks)
+        sizes, usual, max_rows = self.purchase.sizes, self.purchase.usual, self.purchase.schema.max_rows
+        return GraphicalModel.fitted(sizes, self.bought, usual, max_rows, before, walks)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A graphical model is a distribution over cells that agrees with noisy tables of some of its columns.
 
-Of all distributions it is the one that stays closest to independent columns while it fits the tables as
-well as their noise allows. Columns that share a table are neighbours in a graph; a junction tree of
-that graph gives each marginal by exact messages.
+It is the distribution closest to independent columns that fits the tables as well as their noise allows.
+Columns that share a table are neighbours in a graph; a junction tree of that graph gives each marginal by
+exact messages.
 
 Privacy:
-    Claim: free. Why: computed from released tables and public sizes; no row is looked at.
+    Claim: free. Why: it is computed from released tables and public sizes, without rows.
 
 References:
     McKenna, Sheldon & Miklau 2019, "Graphical-model based estimation and inference for differential
@@ -25,17 +25,18 @@ import numpy as np
 Clique = tuple[int, ...]
 """The numbers of some columns, increasing."""
 
-# How much the model resists to leave independence, beside a table with the usual noise: with less, cells whose noisy
-# counts are negative pull without end; with more, real dependence is lost. Measured on Adult, Mushroom, Car and cmc.
+# The weight of independence, compared with a table with the usual noise. With less, cells with negative noisy counts
+# pull without end; with more, real dependence is lost. Measured on Adult, Mushroom, Car and cmc.
 RESISTANCE = 0.5
 GOLDEN = (math.sqrt(5) - 1) / 2
-# Walks through the tree to fit a model, and to fit one that only chooses the next table. From the same noisy tables of
-# 20 columns at 1 the distance of pairs is .0258 after 15 walks and .0248 after 40; on Adult no more is gained after 12.
+# The most walks through the tree for the final model, and for a model that only chooses the next table. For the same
+# noisy tables of 20 columns at epsilon 1, the distance of pairs is 0.0258 after 15 walks and 0.0248 after 40; on Adult
+# nothing is gained after 12.
 WALKS, FEW_WALKS = 60, 4
 TINY = np.finfo(np.float64).tiny
-ACCURACY = 0.1  # standard deviations of its noise that a fitted table may be off, root mean square
-SWEEPS = 3  # through columns whose shares are given
-# Steps for one table at most, those of its cells in each, and the step of a log after which no more are taken.
+ACCURACY = 0.1  # the largest error of a fitted table, root mean square, in standard deviations of its noise
+SWEEPS = 3  # walks that set the given shares of columns
+# The most steps for one table, the steps for its cells in each, and the size of a last step.
 NEWTON, INNER, CLOSE = 60, 2, 1e-9
 
 
@@ -45,7 +46,7 @@ class Measurement:
 
     Attributes:
         columns: The numbers of the columns.
-        counts: The rows of each cell, in the columns' order, the last running fastest.
+        counts: The rows of each cell, in the columns' order; the last column varies fastest.
         deviation: The standard deviation of the noise in each count, in rows.
     """
 
@@ -57,8 +58,8 @@ class Measurement:
 def _cliques(sizes: Sequence[int], groups: Iterable[Clique]) -> list[Clique]:
     """The maximal cliques of a triangulated graph in which each group is connected.
 
-    Columns are eliminated one after the other: next comes the column that connects the fewest
-    neighbours anew, and among those the one of the smallest clique.
+    Columns are eliminated one after the other: first the column that adds the fewest edges between
+    neighbours, and among equals the column of the smallest clique.
     """
     neighbours: dict[int, set[int]] = {column: set() for column in range(len(sizes))}
     for group in groups:
@@ -69,11 +70,11 @@ def _cliques(sizes: Sequence[int], groups: Iterable[Clique]) -> list[Clique]:
     while neighbours:
         column = min(neighbours, key=efforts.__getitem__)
         around = neighbours.pop(column)
-        for other in around:
-            neighbours[other] |= around - {other}
-            neighbours[other].discard(column)
-        for other in around.union(*(neighbours[near] for near in around)):  # the others' efforts are as before
-            efforts[other] = _effort(other, neighbours, sizes)
+        for neighbour in around:
+            neighbours[neighbour] |= around - {neighbour}
+            neighbours[neighbour].discard(column)
+        for changed in around.union(*(neighbours[near] for near in around)):  # other efforts stay the same
+            efforts[changed] = _effort(changed, neighbours, sizes)
         if not any({column, *around} <= clique for clique in cliques):
             cliques.append({column, *around})
     return [tuple(sorted(clique)) for clique in cliques]
@@ -82,8 +83,8 @@ def _cliques(sizes: Sequence[int], groups: Iterable[Clique]) -> list[Clique]:
 def _effort(column: int, neighbours: Mapping[int, set[int]], sizes: Sequence[int]) -> tuple[int, int]:
     """The number of unconnected neighbours, counted from both sides, and the cells of the clique."""
     around = neighbours[column]
-    missing = sum(len(around - neighbours[other]) - 1 for other in around)
-    return missing, math.prod(sizes[other] for other in around) * sizes[column]
+    missing = sum(len(around - neighbours[neighbour]) - 1 for neighbour in around)
+    return missing, math.prod(sizes[neighbour] for neighbour in around) * sizes[column]
 
 
 def tree_cells(sizes: Sequence[int], groups: Iterable[Clique]) -> int:
@@ -92,11 +93,11 @@ def tree_cells(sizes: Sequence[int], groups: Iterable[Clique]) -> int:
 
 
 class JunctionTree:
-    """Cliques of columns in a tree: where two of them share columns, so do all on the way between.
+    """Cliques of columns in a tree; columns that two cliques share are in all cliques between them.
 
     Args:
         sizes: The cells of each column.
-        groups: Columns that must stand in one clique.
+        groups: Groups of columns that must be in one clique.
 
     Attributes:
         cliques: Each clique after its parent.
@@ -106,16 +107,16 @@ class JunctionTree:
 
     def __init__(self, sizes: Sequence[int], groups: Iterable[Clique]) -> None:
         self.sizes = tuple(sizes)
-        *left, first = _cliques(sizes, groups)
+        *remaining, first = _cliques(sizes, groups)
         self.cliques, self.parents = [first], [-1]
-        while left:  # a spanning tree whose neighbours share as much as they can
+        while remaining:  # a spanning tree whose neighbours share as many columns as possible
             pairs = (
                 (len({*clique} & {*other}), parent, clique)
-                for clique in left
+                for clique in remaining
                 for parent, other in enumerate(self.cliques)
             )
             _, parent, clique = max(pairs, key=lambda pair: pair[0])
-            left.remove(clique)
+            remaining.remove(clique)
             self.cliques.append(clique)
             self.parents.append(parent)
         places = range(len(self.cliques))
@@ -126,7 +127,7 @@ class JunctionTree:
         self._homes: dict[Clique, int] = {}
 
     def home(self, columns: Clique) -> int:
-        """The position of the smallest clique that holds some columns; -1 where none does."""
+        """The position of the smallest clique that contains some columns; -1 for none."""
         if columns not in self._homes:
             holding = [place for place, clique in enumerate(self.cliques) if {*columns} <= {*clique}]
             self._homes[columns] = min(holding, key=lambda place: self._cells(self.cliques[place]), default=-1)
@@ -137,10 +138,7 @@ class JunctionTree:
 
     @cached_property
     def growth(self) -> dict[Clique, int]:
-        """The largest number of further cells of a tree with one more pair in a clique.
-
-        It is 0 for a pair that this tree has.
-        """
+        """The largest number of added cells of a tree with one more pair in a clique; 0 for a pair of this tree."""
         more: dict[Clique, int] = {}
         for column in range(len(self.sizes)):
             for other, cells in self._growth(column):
@@ -149,9 +147,9 @@ class JunctionTree:
         return more
 
     def _growth(self, column: int) -> Iterator[tuple[int, int]]:
-        """The cells of further cliques that lead from a column to each other one.
+        """Yields for each other column the cells of the cliques that would join a column with it.
 
-        Let a be in the first of the cliques ab, bc, cd, de. Then abc and acd lead from it to d, and ade to e.
+        For a in the first of the cliques ab, bc, cd and de: abc and acd join it with d, and ade with e.
         """
         home = self.home((column,))
         walk: list[tuple[int, int, int, Clique]] = [(home, home, 0, ())]
@@ -165,7 +163,7 @@ class JunctionTree:
                 further = cells + self._cells((column, *shared, *parting))
                 if inside:
                     further = 0
-                elif not shared:  # no table connects these parts of the tree: a clique of the pair alone will do
+                elif not shared:  # no table connects these parts of the tree, so a clique of the pair suffices
                     further, parting = 0, ()
                 walk.append((after, place, further, parting))
 
@@ -176,7 +174,7 @@ class JunctionTree:
             place = self.home(columns)
             logs[place] += self.spread(potential, columns, place)
         tables: list[np.ndarray] = []
-        for place, log in reversed([*enumerate(logs)]):  # up to the first: each clique given what its parent shares
+        for place, log in reversed([*enumerate(logs)]):  # up to the first: each clique given its separator
             shared = self.separator(place)
             away = tuple(axis for axis, column in enumerate(self.cliques[place]) if column not in shared)
             largest = log.max(axis=away, keepdims=True)
@@ -193,7 +191,7 @@ class JunctionTree:
         return tables
 
     def marginal(self, tables: Sequence[np.ndarray], columns: Clique) -> np.ndarray:
-        """The marginal of columns that stand in one clique, an axis for each."""
+        """The marginal of columns in one clique, an axis for each."""
         return _summed(tables[self.home(columns)], self.cliques[self.home(columns)], columns)
 
     def separator(self, place: int) -> Clique:
@@ -215,17 +213,17 @@ def _summed(table: np.ndarray, clique: Clique, columns: Clique) -> np.ndarray:
 
 
 class _Walks:
-    """Walks through a tree from one column after the other; a sum over a clique serves all that come the same way."""
+    """Walks through a tree from one column after the other; walks with the same path share sums over cliques."""
 
     def __init__(self, tree: JunctionTree, tables: Sequence[np.ndarray]) -> None:
         self.tree, self.tables = tree, tables
         self.sums: dict[tuple[int, Clique, Clique], np.ndarray] = {}
 
     def beside(self, column: int, missing: set[int]) -> Iterator[tuple[int, np.ndarray]]:
-        """The marginal of a column with each of some others, exact; the column's own axis is the first.
+        """Yields the exact marginal of a column with each of some others; the column's axis is the first.
 
-        It walks through the tree from a clique that holds the column. Of each clique that it meets it knows
-        the column's shares given those columns that part the clique from the cliques before.
+        The walk starts at a clique with the column. For each clique on the way, it has the column's shares
+        given the separator towards the earlier cliques.
         """
         tree, home = self.tree, self.tree.home((column,))
         walk: list[tuple[int, int, Clique, np.ndarray]] = [(home, home, (column,), np.eye(tree.sizes[column]))]
@@ -241,7 +239,7 @@ class _Walks:
                 walk.append((after, place, parting, np.divide(joint, known, out=joint * 0, where=known > 0)))
 
     def _joined(self, place: int, given: Clique, shares: np.ndarray, wanted: Clique) -> np.ndarray:
-        """The joint marginal of a column, whose shares given some columns of a clique are known, with wanted ones."""
+        """The joint marginal of a column with wanted columns of a clique, from its shares given other columns of it."""
         both = [column for column in given if column in wanted]
         lost = [column for column in given if column not in both]
         order = [*both, *lost, *(column for column in wanted if column not in both)]
@@ -295,15 +293,15 @@ class GraphicalModel:
 
         Args:
             sizes: The cells of each column.
-            measured: The tables; each column must have one of its own.
-            usual: The deviation, in rows, of a usual table's noise; it says how much the model resists.
-            most: The largest number of rows that there can be.
+            measured: The tables; each column must be in one.
+            usual: The deviation, in rows, of a usual table's noise; it scales the weight of independence.
+            most: The largest possible number of rows.
             before: A model of fewer tables to start from.
             walks: The largest number of walks through the tree.
         """
         rows = min(total_rows(measured), most)
         independent = {margin.columns: _log_probabilities(margin) for margin in _margins(sizes, measured)}
-        tables = {columns: _told(table, sizes) for columns, table in _combined(measured).items()}
+        tables = {columns: _shrunk(table, sizes) for columns, table in _combined(measured).items()}
         known = {} if before is None else before.potentials
         potentials = {
             columns: known.get(columns, independent.get(columns, np.zeros([sizes[column] for column in columns])))
@@ -316,7 +314,7 @@ class GraphicalModel:
         return model
 
     def brought(self, asked: Mapping[Clique, np.ndarray]) -> GraphicalModel:
-        """The closest model that has about the given shares of columns: one after the other, as each moves others."""
+        """The closest model with about the given shares of columns, which are set one after the other, repeatedly."""
         model = replace(self, potentials=(potentials := dict(self.potentials)))
         vars(model).update(tree=self.tree, tables=[table.copy() for table in self.tables])
         _Fit(model.tree, model.tables, potentials, {}).bring(asked)
@@ -331,7 +329,7 @@ class GraphicalModel:
 
     def pairs(self, wanted: Iterable[Clique]) -> dict[Clique, np.ndarray]:
         """The marginals of pairs of columns, in one walk for each column that is the smaller of a pair."""
-        found: dict[Clique, np.ndarray] = {}
+        marginals: dict[Clique, np.ndarray] = {}
         larger: dict[int, set[int]] = {}
         for pair in wanted:
             small, large = sorted(pair, key=self.sizes.__getitem__)
@@ -339,14 +337,14 @@ class GraphicalModel:
         walks = _Walks(self.tree, self.tables)
         for small, others in larger.items():
             for other, table in walks.beside(small, others):
-                found[min(small, other), max(small, other)] = table if small < other else table.T
-        return found
+                marginals[min(small, other), max(small, other)] = table if small < other else table.T
+        return marginals
 
     def sampled(self, rows: int, random: np.random.Generator) -> np.ndarray:
         """Draws rows of codes, shape (rows, columns).
 
-        Within each clique the cells' expected numbers of rows are rounded at random (systematic sampling),
-        which leaves less sampling noise than rows drawn one by one.
+        Within each clique the expected numbers of rows of cells are rounded at random (systematic sampling),
+        which has less sampling noise than independent draws.
         """
         codes = np.zeros((rows, len(self.sizes)), dtype=np.int64)
         for place, clique in enumerate(self.tree.cliques):
@@ -365,32 +363,32 @@ class GraphicalModel:
 def multiplied(
     potentials: Mapping[Clique, np.ndarray], factors: Mapping[Clique, np.ndarray]
 ) -> dict[Clique, np.ndarray]:
-    """Returns log potentials of a distribution that is multiplied by some factors, each from 0 to 1."""
+    """Returns the log potentials of a distribution that is multiplied by factors between 0 and 1."""
     logs = {columns: np.log(np.maximum(factor, TINY)) for columns, factor in factors.items()}
     return {columns: potentials.get(columns, 0.0) + logs.get(columns, 0.0) for columns in {**potentials, **logs}}
 
 
 def _rounded_draw(shares: np.ndarray, groups: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Gives each row a cell: within each group of rows in proportion to the group's shares.
+    """Draws a cell for each row, within each group of rows in proportion to the group's shares.
 
-    The rows of a group, in random order, stand at even distances on a line that is cut by its shares. Where
-    the first stands goes on by the golden ratio from group to group, so that roundings cancel.
+    The rows of a group, in random order, are at even distances on a line that is cut by its shares. The place
+    of the first row advances by the golden ratio from group to group, so that roundings cancel.
     """
     order = np.lexsort((random.random(len(groups)), groups))
-    own, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
-    # 5 rows in proportion to .5, .3 and .2, the first at .04: they stand at .04, .24, .44, .64 and .84, so 3, 1 and 1.
-    first = (random.random() + GOLDEN * np.arange(len(own))) % 1
+    present, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
+    # 5 rows with shares 0.5, 0.3 and 0.2, the first at 0.04: at 0.04, 0.24, 0.44, 0.64 and 0.84, so 3, 1 and 1.
+    first = (random.random() + GOLDEN * np.arange(len(present))) % 1
     within = np.arange(len(order)) - np.repeat(starts, sizes)
     places = (within + np.repeat(first, sizes)) / np.repeat(sizes, sizes)
-    ends = np.cumsum(shares[own], axis=1)
+    ends = np.cumsum(shares[present], axis=1)
     ends /= np.maximum(ends[:, -1:], TINY)
-    line = np.repeat(np.arange(len(own)), sizes)  # line g runs from g to g + 1, so that one search serves all
-    numbers = np.searchsorted((ends + np.arange(len(own))[:, None]).ravel(), line + places, side="right")
+    line = np.repeat(np.arange(len(present)), sizes)  # line g runs from g to g + 1, so that one search serves all
+    numbers = np.searchsorted((ends + np.arange(len(present))[:, None]).ravel(), line + places, side="right")
     return np.minimum(numbers - line * shares.shape[1], shares.shape[1] - 1)[np.argsort(order)]
 
 
 def total_rows(measured: Sequence[Measurement]) -> float:
-    """The number of rows of all tables together, the unbiased estimate of least variance; at least 1."""
+    """The unbiased estimate of least variance of the number of rows, from all tables; at least 1."""
     weights = np.array([1 / (table.counts.size * table.deviation**2) for table in measured])
     totals = np.array([table.counts.sum() for table in measured])
     return max(1.0, float((weights * totals).sum() / weights.sum()))
@@ -408,21 +406,21 @@ def _margins(sizes: Sequence[int], measured: Iterable[Measurement]) -> Iterable[
 
 
 def _log_probabilities(margin: Measurement) -> np.ndarray:
-    """The logs of a column's shares, no cell below half a deviation of its noise.
+    """The logs of a column's shares; each cell has at least half a deviation of its noise.
 
-    Noise makes shares more uneven than they are: k cells of deviation s add (k - 1) s² to the squares of their
-    distances from the mean. The distances shrink by that part of their squares (James & Stein 1961).
+    Noise makes shares more uneven: k cells with noise of deviation s add (k - 1) s² to the squared distances from
+    the mean. So the distances are shrunk by that part of their squares (James & Stein 1961).
     """
     even = margin.counts.mean()
     squares = ((margin.counts - even) ** 2).sum()
     noise = (margin.counts.size - 1) * margin.deviation**2
-    kept = 1 - noise / max(squares, noise) if noise else 1.0
-    counts = np.maximum(even + kept * (margin.counts - even), margin.deviation / 2)
+    remaining = 1 - noise / max(squares, noise) if noise else 1.0
+    counts = np.maximum(even + remaining * (margin.counts - even), margin.deviation / 2)
     return np.asarray(np.log(counts / counts.sum()))
 
 
 def _combined(measured: Iterable[Measurement]) -> dict[Clique, Measurement]:
-    """One table for each group of columns: several are averaged, each by the inverse of its variance."""
+    """One table for each group of columns: several tables are averaged with weights 1 / variance."""
     sums: dict[Clique, tuple[np.ndarray | float, float]] = {}
     for table in measured:
         counts, weights = sums.get(table.columns, (0.0, 0.0))
@@ -433,12 +431,12 @@ def _combined(measured: Iterable[Measurement]) -> dict[Clique, Measurement]:
     }
 
 
-def _told(table: Measurement, sizes: Sequence[int]) -> Measurement:
-    """A table of a pair whose distance from independence is shrunk by the part of its square that noise may explain.
+def _shrunk(table: Measurement, sizes: Sequence[int]) -> Measurement:
+    """A table of a pair whose distance from independence is shrunk by the part that noise may explain.
 
-    Of r x c cells with noise of variance v, the distance from independent columns with the same margins has
-    (r - 1) (c - 1) v from noise (James & Stein 1961), and Laplace noise varies by the root of 5 (r - 1) (c - 1) v
-    about it. Columns that do not depend on each other stay so.
+    With r x c cells and noise of variance v, noise adds (r - 1) (c - 1) v to the squared distance from independent
+    columns with the same margins (James & Stein 1961), with a deviation of the root of 5 (r - 1) (c - 1) times v for
+    Laplace noise. So independent columns stay independent.
     """
     if len(table.columns) != 2:
         return table
@@ -446,23 +444,23 @@ def _told(table: Measurement, sizes: Sequence[int]) -> Measurement:
     plain = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / max(float(counts.sum()), table.deviation)
     squares, cells = float(((counts - plain) ** 2).sum()), math.prod(size - 1 for size in counts.shape)
     noise = (cells + math.sqrt(5 * cells)) * table.deviation**2
-    kept = 1 - noise / max(squares, noise)
-    return Measurement(table.columns, (plain + kept * (counts - plain)).ravel(), table.deviation)
+    remaining = 1 - noise / max(squares, noise)
+    return Measurement(table.columns, (plain + remaining * (counts - plain)).ravel(), table.deviation)
 
 
 _Change = Callable[[int, Clique], float]
 
 
 class _Fit:
-    """The dual of: stay close to independence and fit the tables, weighted by their noise.
+    """Solves the dual problem: stay close to independence and fit the tables, weighted by their noise.
 
     With shares y of deviation s, and r the ``RESISTANCE``, it minimises over corrections x of the log
     potentials  log Z(x) - x·y + (r/2) Σ s²/u x²,  whose gradient is  marginal(x) - y + r s²/u x.
-    That is the most likely distribution where the distance from independence counts as much as r/u rows
-    would. u is the deviation of a usual table, which is public: one very exact table changes no other's weight.
+    The solution is the most likely distribution if the distance from independence counts like r/u rows. u is
+    the deviation of a usual table, which is public, so one very exact table does not change other weights.
 
-    A walk through the tree comes to one clique after the other and back. Each clique sets the corrections of its
-    own tables to the minimum, the others held. Only messages of changed cliques are sent anew.
+    A walk through the tree visits one clique after the other and returns. Each clique sets the corrections of
+    its tables to the minimum, with all others fixed. Only messages of changed cliques are sent again.
 
     Args:
         tree: Cliques that hold the columns of each table.
@@ -483,17 +481,17 @@ class _Fit:
         self.stale: set[tuple[int, int]] = set()
 
     def solve(self, measured: Mapping[Clique, Measurement], rows: float, usual: float, walks: int) -> None:
-        """Walks so many times at most, until tables are off by less than ``ACCURACY``."""
+        """Walks at most ``walks`` times, until the errors of tables are below ``ACCURACY``."""
         self.rows, self.usual = rows, usual / rows
         enough = ACCURACY**2 * sum(table.counts.size for table in measured.values())
         self._walk(measured, lambda place, columns: self._improve(place, measured[columns]), walks, enough)
 
     def bring(self, asked: Mapping[Clique, np.ndarray]) -> None:
-        """Walks ``SWEEPS`` times, and gives each column its shares where it comes to it."""
+        """Walks ``SWEEPS`` times, and sets the shares of each column on the way."""
         self._walk(asked, lambda place, columns: self._give(place, columns, asked[columns]), SWEEPS, -math.inf)
 
     def _walk(self, groups: Iterable[Clique], change: _Change, walks: int, enough: float) -> None:
-        """Walks so many times at most, until changes found less than enough; then all messages are sent."""
+        """Walks at most ``walks`` times, until the sum of changes is below ``enough``; then sends all messages."""
         own: list[list[Clique]] = [[] for _ in self.tables]
         for columns in groups:
             own[self.tree.home(columns)].append(columns)
@@ -504,17 +502,17 @@ class _Fit:
             self._send(self.tree.parents[place], place)
 
     def _visit(self, place: int, own: Sequence[Sequence[Clique]], change: _Change) -> float:
-        """Changes a clique and all beyond it; returns the sum of what the changes found."""
-        found = sum(change(place, columns) for columns in own[place])
+        """Changes a clique and all cliques beyond it; returns the sum of the results."""
+        total = sum(change(place, columns) for columns in own[place])
         for child in self.tree.near[place]:
             if self.tree.parents[child] == place:
                 self._send(place, child)
-                found += self._visit(child, own, change)
+                total += self._visit(child, own, change)
                 self._send(child, place)
-        return found
+        return total
 
     def _send(self, place: int, other: int) -> None:
-        """Sends a clique's marginal of what it shares with a neighbour, unless the neighbour knows it."""
+        """Sends the marginal of a separator to a neighbour, unless the neighbour has it."""
         if (place, other) in self.stale:
             self.stale.remove((place, other))
             edge = max(place, other)  # of two neighbours the later is the child
@@ -528,7 +526,7 @@ class _Fit:
         self.stale |= {(place, other) for other in self.tree.near[place] if other != source}
 
     def _give(self, place: int, columns: Clique, shares: np.ndarray) -> float:
-        """Gives columns their shares, in cells that have any; returns 0."""
+        """Sets the shares of columns, in cells that are not empty; returns 0."""
         now = _summed(self.tables[place], self.tree.cliques[place], columns)
         after = np.where(now > 0, shares, 0.0)
         factor = after / np.maximum(now * after.sum(), TINY)
@@ -537,7 +535,7 @@ class _Fit:
         return 0.0
 
     def _improve(self, place: int, table: Measurement) -> float:
-        """Corrects the potential of one table if it is off; returns the sum of squared distances before."""
+        """Corrects the potential of one table if its error is large; returns the squared error before."""
         columns, deviation = table.columns, table.deviation / self.rows
         shares = table.counts.reshape([self.tree.sizes[column] for column in columns]) / self.rows
         pull = RESISTANCE * deviation**2 / self.usual
@@ -552,7 +550,7 @@ class _Fit:
 
 
 def _least(marginal: np.ndarray, wanted: np.ndarray, pull: float) -> tuple[np.ndarray, np.ndarray]:
-    """The marginal u and the step d of one table's log potential at the minimum, all others held.
+    """The marginal u and the step d of one table's log potential at the minimum, with all others fixed.
 
     With the marginal p before, u = p e^d / Z = wanted - pull d. So x = u / pull solves x + log x = z, with
     z = log p + wanted / pull - log pull - log Z, and log Z is where all u add up to 1. Newton's method finds both:

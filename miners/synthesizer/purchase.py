@@ -4,7 +4,7 @@
 Privacy:
     Claim: the tables of columns, the rounds and the checks add up to ``total``, or with known tables
     to ``needed``. Why: all queries concern the same rows, so losses add up (sequential composition).
-    The shares are whole nano-epsilons that follow from the schema and from earlier answers.
+    The shares are whole nano-epsilons, computed from the schema and from earlier answers.
     Held by: tests/unit/synthesizer/test_synthesizer.py.
 """
 
@@ -37,31 +37,33 @@ from pinq.public.checks import many
 from pinq.public.epsilon import ZERO, Epsilon, standard_deviation
 from pinq.public.schema import Schema
 
-# Percent: tables of one column, the model's own error, fine numbers, sums of numbers; and of a round, its choice.
+# Percent of epsilon: tables of one column, the model's error, fine numbers, sums of numbers. Percent of a round: its
+# choice.
 SINGLES, CHECKS, FINES, SUMS, CHOICES = 3, 5, 10, 10, 10
-SUMS_NOISE = 1 / 30  # of half a range, in a mean: a tenth of a deviation, where that is a third of half a range
-CHECKED = 4  # pairs whose tables tell how far the model is off
-# Rounds for each column are this times the cube root of rows times epsilon: on Adult 12 in all were best at .1, and 26
-# at 1.
+SUMS_NOISE = 1 / 30  # the largest noise of a mean in half ranges: a tenth of a deviation of a third of half a range
+CHECKED = 4  # pairs whose tables measure the model's error
+# Rounds for each column are this times the cube root of rows times epsilon: on Adult 12 in all were best at epsilon
+# 0.1, and 26 at 1.
 ROUNDS = 0.054
-# Rounds for each column are at least so many, so that pairs reach nearly all columns: with fewer the distance of pairs
-# at .5 on Contraceptive Method is .127, and .105 with these (16 runs).
+# The least number of rounds for each column, so that pairs reach nearly all columns: with fewer the distance of pairs
+# at 0.5 on Contraceptive Method is 0.127, and 0.105 with these (16 runs).
 LEAST_ROUNDS = 2 / 3
-# With fewer rounds than this times the columns, pairs of columns that are in no pair yet are chosen first: their tables
-# tell more of a column than its own does. On Adult at .1 the distance of pairs fell from .083 to .080 (24 runs).
+# With fewer rounds than this times the columns, pairs of columns that are in no pair yet are chosen first, because a
+# pair's table is worth more than a column's table. On Adult at 0.1 the distance of pairs fell from 0.083 to 0.080 (24
+# runs).
 FEW_ROUNDS = 4 / 3
 # The part of a table's noise that a choice allows for, as a model keeps less of it: with all of it the
 # pairs of Credit Card Default, which all have many cells, were off by .163 at .5, with this part by .094; Mushroom's by
 # .133 and .121; Banknote's at 1 by .31 and .24; Adult's at .1, where small pairs tell most, by .075 and .080.
 ALLOWED = 0.3
-MAX_CELLS = 20_000  # of a pair that may be bought
-OFFERED = 50_000  # cells of all pairs among which a round chooses: less than a megabyte of a request
-EACH = 100  # cells that take the time which a further pair takes: of a hundred columns a round offers some 400 pairs
-TREE_CELLS = 300_000  # of the junction tree: what a fit may take in memory and time
-EXPECTED = 16  # parts of a row, in which a model's expectations are sent
-WIDTHS = 12  # cells of a numeric column about which nobody said anything
-FEW_VALUES = 24  # of a numeric column: twice the usual cells, so each value gets its own
-LEAST_NOISE = 0.01  # of a row: tables are weighed by their noise, and at an epsilon of 700 it rounds to none
+MAX_CELLS = 20_000  # the most cells of a pair's table
+OFFERED = 50_000  # the most cells of all pairs among which a round chooses: less than a megabyte of a request
+EACH = 100  # cells that take as much time as one more pair: with a hundred columns a round offers about 400 pairs
+TREE_CELLS = 300_000  # the most cells of the junction tree, which limits memory and time of a fit
+EXPECTED = 16  # parts of a row in which a model's expectations are sent
+WIDTHS = 12  # cells of a numeric column without cuts
+FEW_VALUES = 24  # the most values of a numeric column of which each has a cell: twice the usual cells
+LEAST_NOISE = 0.01  # the least noise in rows: tables are weighted by noise, which at an epsilon of 700 rounds to 0
 
 
 def divided(share: Epsilon) -> tuple[Epsilon, Epsilon]:
@@ -78,9 +80,9 @@ class Purchase:
         schema: The public schema.
         specs: The cells of each column.
         epsilon: The cost of all queries.
-        target: The column whose tables weigh more, if one does.
-        known: Tables that the log had before.
-        order: Pairs of numeric columns of which the first is never the larger.
+        target: The column whose tables weigh more; None for none.
+        known: Tables that were in the log before.
+        order: Pairs of numeric columns; the first is never the larger.
     """
 
     schema: Schema
@@ -108,14 +110,14 @@ class Purchase:
 
     @cached_property
     def masks(self) -> dict[Clique, np.ndarray]:
-        """The cells in which each declared pair can lie."""
+        """The possible cells of each declared pair."""
         numbers = {spec.column: number for number, spec in enumerate(self.specs)}
         masks: dict[Clique, np.ndarray] = {}
         for low, high in self.order:
-            one, other = numbers[low], numbers[high]
-            lows = limits(self.schema, self.specs[one], low)
-            fits = possible(lows, limits(self.schema, self.specs[other], high), (self.sizes[one], self.sizes[other]))
-            masks[min(one, other), max(one, other)] = fits if one < other else fits.T
+            first, second = numbers[low], numbers[high]
+            lows, highs = limits(self.schema, self.specs[first], low), limits(self.schema, self.specs[second], high)
+            fits = possible(lows, highs, (self.sizes[first], self.sizes[second]))
+            masks[min(first, second), max(first, second)] = fits if first < second else fits.T
         return masks
 
     @property
@@ -131,13 +133,13 @@ class Purchase:
 
     @property
     def singles(self) -> list[Clique]:
-        """The columns whose tables are queried: all but those that are known as exactly."""
+        """The columns whose tables are queried: all without a known table that is as exact."""
         exact = {table.columns for table in self.known if table.epsilon >= self.single}
         return [(column,) for column in range(len(self.specs)) if (column,) not in exact]
 
     @cached_property
     def fines(self) -> list[int]:
-        """The numeric columns of which a cell has several numbers."""
+        """The numeric columns with several numbers in a cell."""
         numeric = self.schema.numeric_columns
         return [
             number
@@ -147,12 +149,12 @@ class Purchase:
 
     @property
     def fine(self) -> Epsilon:
-        """The cost of the fine numbers of a column; nothing where the log has the tables of all columns."""
+        """The cost of the fine numbers of a column; 0 if the log has the tables of all columns."""
         return self.total * FINES // (100 * len(self.fines)) if self.fines and self.pairs and self.singles else ZERO
 
     @property
     def summed(self) -> list[int]:
-        """The columns whose sums are queried: those for which the policy declares no cells that follow the rows."""
+        """The columns whose sums are queried: those without cuts in the policy."""
         return [number for number in self.fines if not self.schema.numeric(self.specs[number].column).cuts]
 
     @cached_property
@@ -162,7 +164,7 @@ class Purchase:
 
     @property
     def sums(self) -> Epsilon:
-        """The cost of the sums of numbers and squares; nothing where noise hides the means."""
+        """The cost of the sums of numbers and squares; 0 if noise hides the means."""
         cost = self.total * SUMS // 100
         if not self.fine or not 0 < len(self.summed) < MAX_ENTRIES:
             return ZERO
@@ -171,7 +173,7 @@ class Purchase:
 
     @property
     def checks(self) -> Epsilon:
-        """The cost of the table of a checked pair; nothing if rounds measure all pairs."""
+        """The cost of the table of a checked pair; 0 if rounds measure most pairs."""
         unknown = set(self.pairs) - {table.columns for table in self.known}
         return self.total * CHECKS // (100 * CHECKED) if len(unknown) > 2 * CHECKED else ZERO
 
@@ -194,21 +196,21 @@ class Purchase:
         return self.worth // self.turns
 
     def uncovered(self, known: Sequence[Clique]) -> set[int]:
-        """The columns that are in none of some tables, where rounds are so few that these come first."""
+        """The columns that are in none of some tables, if rounds are few; else none."""
         few = self.turns < FEW_ROUNDS * len(self.specs)
         return set(range(len(self.specs))).difference(*known) if few else set()
 
     @property
     def usual(self) -> float:
-        """The deviation of the noise in the table of a round, or of a column where there are no rounds."""
+        """The deviation of the noise in the table of a round, or of a column if there are no rounds."""
         return self.deviation(divided(self.round)[1] if self.pairs else self.single)
 
     @property
     def rounds(self) -> Epsilon:
-        """The cost of all rounds: each known table of several columns replaces one, at most at its price."""
+        """The cost of all rounds: each known table of several columns replaces at most one round."""
         standing = [min(table.epsilon, self.round).nano for table in self.known if len(table.columns) > 1]
-        left = self.worth - Epsilon(sum(standing))
-        return left if left >= self.round or not standing else ZERO
+        remaining = self.worth - Epsilon(sum(standing))
+        return remaining if remaining >= self.round or not standing else ZERO
 
     @property
     def needed(self) -> Epsilon:
@@ -217,12 +219,12 @@ class Purchase:
         return self.single * len(self.singles) + self.rounds + self.checks * CHECKED + numbers
 
     def room(self, left: Epsilon) -> float:
-        """The largest number of cells of the junction tree, by the rest of the rounds' price."""
-        # So no early choice takes all the room of later ones; a first pair fits, however many cells columns have.
+        """The largest number of cells of the junction tree, given the remaining cost of rounds."""
+        # Early choices leave room for later ones, and a first pair fits with any number of cells.
         return sum(self.sizes) + TREE_CELLS * (1 - 0.7 * left.nano / max(1, self.worth.nano))
 
     def table(self, handle: PrivateQueryable, asked: Clique, epsilon: Epsilon, *, reuse: bool = False) -> Bought:
-        """Buys the table of some columns, in any order; with ``reuse`` takes it from the log."""
+        """Buys the table of some columns, in any order; with ``reuse`` reads it from the log."""
         answer = handle.partition(self.spec(asked)).noisy_count(epsilon=epsilon, reuse=reuse)
         counts = np.asarray(answer, dtype=np.float64).reshape([self.sizes[column] for column in asked])
         flat = counts.transpose(np.argsort(asked)).ravel()
@@ -234,43 +236,40 @@ class Purchase:
         return Epsilon(sum(table.epsilon.nano for table in self.known))
 
     def with_history(self, handle: PrivateQueryable, history: bool | Sequence[Bought]) -> Self:
-        """Takes the tables that the log has, those of much dependence first, as far as the model has room for them.
+        """Uses the tables in the log that fit into the model, in descending order of dependence.
 
-        Or those that another fit took, where this ledger has them.
+        With the tables of another fit instead of True, uses those of them that this ledger has.
         """
         if not isinstance(history, bool):
             known = [table for table in history if table.before and self._paid(handle, table.before, table.epsilon)]
             return replace(self, known=tuple(known))
         purchase = self
-        found = [self.table(handle, asked, epsilon, reuse=True) for asked, epsilon in self._logged(handle)]
-        for table in sorted(found, key=lambda table: (len(table.columns) == 1, self._dependence(table)), reverse=True):
+        logged = [self.table(handle, columns, epsilon, reuse=True) for columns, epsilon in self._logged(handle)]
+        for table in sorted(logged, key=lambda table: (len(table.columns) == 1, self._dependence(table)), reverse=True):
             more = replace(purchase, known=(*purchase.known, table))
             if tree_cells(self.sizes, [known.columns for known in more.known]) <= more.room(more.rounds):
                 purchase = more
         return purchase
 
     def _logged(self, handle: PrivateQueryable) -> list[tuple[Clique, Epsilon]]:
-        """The counts in the log that are tables of the model: their columns, in the queried order, and prices."""
+        """The counts in the log that are tables of the model: their columns, in the queried order, and costs."""
         numbers = {spec.column: number for number, spec in enumerate(self.specs)}
-        found: dict[tuple[Clique, Epsilon], None] = {}
+        tables: dict[tuple[Clique, Epsilon], None] = {}
         log = handle.history()
         for words, price, answer in zip(log["asked"], log["epsilon"], log["answer"], strict=True):
-            what, _, names = str(words).partition(" parts by ")
-            asked = tuple(numbers.get(name, -1) for name in names.split(" of ")[0].split(" x "))
-            fits = -1 not in asked and isinstance(answer, list) and self.cells(asked) == len(answer)
-            if fits and what.startswith("noisy_count"):
-                found[asked, Epsilon.of(price)] = None
-        return [each for each in found if self._paid(handle, *each)]
+            verb, _, names = str(words).partition(" parts by ")
+            columns = tuple(numbers.get(name, -1) for name in names.split(" of ")[0].split(" x "))
+            fits = -1 not in columns and isinstance(answer, list) and self.cells(columns) == len(answer)
+            if fits and verb.startswith("noisy_count"):
+                tables[columns, Epsilon.of(price)] = None
+        return [each for each in tables if self._paid(handle, *each)]
 
     def _paid(self, handle: PrivateQueryable, asked: Clique, epsilon: Epsilon) -> bool:
-        """Whether the ledger has an answer to just this question.
-
-        The log tells a question's columns in words, and not its cells.
-        """
+        """Whether the ledger has an answer to this query; the log names a query's columns, and not its cells."""
         return not handle.partition(self.spec(asked)).preview("noisy_count", epsilon=epsilon, reuse=True).cost
 
     def _dependence(self, table: Bought) -> float:
-        """The number of rows of a table apart from independence, beyond its noise."""
+        """The distance of a table from independence in rows, beyond its noise."""
         counts = table.counts.reshape([self.sizes[column] for column in table.columns])
         axes = range(counts.ndim)
         margins = [counts.sum(axis=tuple(other for other in axes if other != axis)) for axis in axes]
@@ -331,7 +330,7 @@ class Purchase:
             yield count_line(schema, asked, cells, self.checks * CHECKED, self.checks)
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns warnings: noise hides so many rows, None for as many as the schema allows; dates have no order."""
+        """Returns warnings: noise hides a table of ``rows`` rows (None for ``max_rows``); dates have no order."""
         noise, cells = self.usual, max(self.sizes)
         expected = self.schema.max_rows if rows is None else rows
         dates = [
@@ -345,11 +344,11 @@ class Purchase:
             if len(dates) > 1
             else ""
         )
-        told = (order,) if order and not self.order else ()
+        warnings = (order,) if order and not self.order else ()
         if noise * cells <= expected:
-            return told
+            return warnings
         return (
-            *told,
+            *warnings,
             f"noise of {rows_text(noise)} rows in each of {cells:,} cells hides a table of {expected:,} rows; take "
             "fewer `columns` or a larger `epsilon`.",
         )

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relations between two columns that synthetic rows keep: an order that is declared, and values that fix others.
+"""Relations between two columns that synthetic rows keep: a declared order, and values that determine others.
 
-A model of noisy tables gives every cell some rows. Dates then lie before those that they follow, and parts exceed
-their wholes; the tenth class stands beside the number of years of the twelfth. Where a user declares an order, cells
-against it are emptied, and numbers change places among the rows of a cell until they obey. Where a noisy table says
-no more rows than its noise outside of the largest cell of each value, all other cells are emptied.
+A model of noisy tables gives every cell some rows. So an end date may come before its start date, a part may exceed
+its whole, and a diploma may have the wrong number of years. For a declared order, cells against it are emptied, and
+numbers are exchanged among the rows of a cell until they obey. If a noisy table has no more rows than its noise outside
+of the largest cell of each value, all other cells are emptied.
 
 Privacy:
-    Claim: free. Why: it is computed from earlier answers and from what a user declares. Held by:
+    Claim: free. Why: it is computed from earlier answers and from the user's declarations. Held by:
     tests/unit/synthesizer/test_relations.py.
 """
 
@@ -24,16 +24,16 @@ from pinq.errors import QueryError
 from pinq.language.specs import Spec, bind
 from pinq.public.schema import Schema
 
-MEETINGS = 30  # of two rows of a cell at random: half of the wrong ones find a partner each time
-PLAIN = 2.0  # deviations of noise: cells of numbers far out with fewer rows are empty
-TELLING = 10.0  # deviations of noise by which the most frequent value alone must be worse than a relation
+MEETINGS = 30  # rounds of random pairs of a cell's rows; each round mends about half of the wrong rows
+PLAIN = 2.0  # deviations of noise; cells far out with fewer rows are empty
+TELLING = 10.0  # deviations of noise by which a relation must be better than the most frequent value alone
 
 
 def ordered(schema: Schema, columns: Sequence[str], order: Any) -> tuple[tuple[str, str], ...]:
-    """Reads pairs of numeric columns of one unit, of which the first is never the larger.
+    """Reads pairs of numeric columns of one unit; the first is never the larger.
 
     Raises:
-        QueryError: It is something else.
+        QueryError: ``order`` is something else.
     """
     allowed = 'pairs of numeric columns of the model in one unit, like `[("from", "to")]`'
     if isinstance(order, str) or not isinstance(order, Sequence):
@@ -55,7 +55,7 @@ def limits(schema: Schema, spec: Spec, name: str) -> np.ndarray:
 
 
 def possible(lows: np.ndarray, highs: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
-    """Returns whether numbers of two cells can lie in order.
+    """Returns 1 for each pair of cells whose numbers can be in order, else 0.
 
     Args:
         lows: The limits of the smaller column's cells, shape (2, cells).
@@ -68,49 +68,50 @@ def possible(lows: np.ndarray, highs: np.ndarray, sizes: tuple[int, int]) -> np.
 
 
 def determined(table: np.ndarray, deviation: float) -> np.ndarray | None:
-    """Returns which cells of a noisy table can have rows, if each value fixes one of the other column; else None.
+    """Returns the possible cells of a noisy table if each value determines a value of the other column; else None.
 
     Args:
         table: Noisy rows, shape (cells, cells).
         deviation: The deviation of the noise in each.
     """
-    # Five diplomas, each with its years: 900 of 1,000 rows in five cells, 100 in 20, whose noise is 150 in all.
-    kept = (table == table.max(axis=1, keepdims=True)) | (table == table.max(axis=0, keepdims=True))
-    noise = deviation * math.sqrt(table.size - kept.sum())
+    # Five diplomas with fixed years: 900 of 1,000 rows in five cells, and 100 in 20 cells, whose noise is 150 in all.
+    possible = (table == table.max(axis=1, keepdims=True)) | (table == table.max(axis=0, keepdims=True))
+    noise = deviation * math.sqrt(table.size - possible.sum())
     usual = table.sum() - max(table.sum(axis=0).max(), table.sum(axis=1).max())
-    return kept if table[~kept].sum() <= noise < usual / TELLING else None
+    return possible if table[~possible].sum() <= noise < usual / TELLING else None
 
 
 def occupied(rows: np.ndarray, bought: Sequence[Measurement], number: int, cells: int, most: float = 1.0) -> np.ndarray:
-    """Returns whether each cell of a numeric column is seen to have rows: far out, rows must be more than noise.
+    """Returns whether each cell of a numeric column clearly has rows; cells far out need more rows than noise.
 
-    The farthest cells are hidden first.
+    The farthest cells are emptied first.
 
     Args:
         rows: The rows of each cell in the model.
         bought: The noisy tables.
         number: The column.
-        cells: Its cells but that of missing values.
-        most: The share of the rows that may be hidden at the most.
+        cells: The number of its cells, without that of missing values.
+        most: The largest share of rows in emptied cells.
     """
-    # A table of 12 x 5 cells adds up five noises for each of twelve.
-    noise = min(own.deviation * math.sqrt(len(own.counts) / len(rows)) for own in bought if number in own.columns)
-    known = rows[:cells]
-    median = int(np.searchsorted(known.cumsum(), known.sum() / 2))
-    plain = [*np.flatnonzero(known > PLAIN * noise).tolist(), min(median, cells - 1)]
-    seen, far = np.ones(len(rows), dtype=bool), np.argsort(-np.abs(np.arange(cells) - median), kind="stable")
+    # In a table of 12 x 5 cells, each of twelve sums has five noises.
+    tables = [table for table in bought if number in table.columns]
+    noise = min(table.deviation * math.sqrt(len(table.counts) / len(rows)) for table in tables)
+    with_number = rows[:cells]
+    median = int(np.searchsorted(with_number.cumsum(), with_number.sum() / 2))
+    plain = [*np.flatnonzero(with_number > PLAIN * noise).tolist(), min(median, cells - 1)]
+    is_occupied, far = np.ones(len(rows), dtype=bool), np.argsort(-np.abs(np.arange(cells) - median), kind="stable")
     far = far[(far < min(plain)) | (far > max(plain))]
-    seen[far[known[far].cumsum() <= most * known.sum()]] = False
-    return seen
+    is_occupied[far[with_number[far].cumsum() <= most * with_number.sum()]] = False
+    return is_occupied
 
 
 def found(bought: Sequence[Measurement], sizes: Sequence[int]) -> dict[Clique, np.ndarray]:
-    """Returns the cells that can have rows, of each pair of columns whose most exact table fixes values."""
-    pairs = sorted((own for own in bought if len(own.columns) == 2), key=lambda own: -own.deviation)
-    exact = {own.columns: own for own in pairs}
+    """Returns the possible cells of each pair of columns in whose most exact table values determine others."""
+    pairs = sorted((table for table in bought if len(table.columns) == 2), key=lambda table: -table.deviation)
+    exact = {table.columns: table for table in pairs}
     masks = {
-        columns: determined(own.counts.reshape([sizes[number] for number in columns]), own.deviation)
-        for columns, own in exact.items()
+        columns: determined(table.counts.reshape([sizes[number] for number in columns]), table.deviation)
+        for columns, table in exact.items()
     }
     return {columns: mask.astype(np.float64) for columns, mask in masks.items() if mask is not None}
 
@@ -120,26 +121,27 @@ def in_order(
 ) -> np.ndarray:
     """Exchanges the larger numbers among rows of one cell, until none is below the smaller number of its row.
 
-    In its cell a number depends on no other column, so the relations of cells stay, and all numbers do. Rows meet at
-    random. A cell that still has wrong rows is sorted, and sorting finds an order if there is one.
+    Within its cell a number depends on no other column, so exchanges change no relation of cells and no set of
+    numbers. Random pairs of rows exchange first. Then a cell with wrong rows is sorted, which finds an order if there
+    is one.
 
     Args:
         low: The smaller number of each row.
-        high: The larger one.
-        cells: The cell of the larger one.
-        most: The largest number that there can be.
+        high: The larger number.
+        cells: The cell of the larger number.
+        most: The largest possible number.
         random: Public random numbers.
     """
     high = high.copy()
     for cell in np.unique(cells[low > high]):
         rows = np.flatnonzero(cells == cell)
         for _ in range(MEETINGS):
-            one, other = random.permutation(rows)[: len(rows) // 2 * 2].reshape(2, -1)
-            wrong = (low[one] > high[one]) | (low[other] > high[other])
-            swapped = wrong & (low[one] <= high[other]) & (low[other] <= high[one])
-            one, other = one[swapped], other[swapped]
-            high[one], high[other] = high[other], high[one]
+            first, second = random.permutation(rows)[: len(rows) // 2 * 2].reshape(2, -1)
+            wrong = (low[first] > high[first]) | (low[second] > high[second])
+            swapped = wrong & (low[first] <= high[second]) & (low[second] <= high[first])
+            first, second = first[swapped], second[swapped]
+            high[first], high[second] = high[second], high[first]
         if (low[rows] > high[rows]).any():
             high[rows[np.argsort(low[rows])]] = np.sort(high[rows])
-    # A few rows of cells that noise has put together are left.
+    # A few wrong rows may remain in cells that noise combined.
     return np.maximum(high, np.minimum(low, most))

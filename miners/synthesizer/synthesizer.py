@@ -44,7 +44,7 @@ class SynthesizerFit(Purchase, FitPlan["PrivateQueryable"]):
     random_state: int | None = None
 
     def notes(self) -> tuple[str, ...]:
-        """Returns what a target is for, where none is named."""
+        """Returns a note on targets if there is none."""
         if self.target is not None or not self.pairs:
             return ()
         return (
@@ -86,8 +86,8 @@ class Synthesizer(Miner):
         order: Pairs of numeric columns of the model of which the first is never the larger, like
             ``[("from", "to")]``: parts and wholes, or dates. Their tables are queried first, and
             synthetic rows keep the order.
-        random_state: Seed of the public randomness, which draws the pairs for the error, and of very many pairs those
-            among which a round chooses.
+        random_state: Seed of the public randomness, which draws the pairs for the error, and with very many pairs
+            those among which a round chooses.
 
     Attributes:
         model_: The fitted ``SyntheticTable``: ``sample``, ``table``, ``estimate``, ``quality``, ``numbers``.
@@ -203,7 +203,7 @@ class Synthesizer(Miner):
             raise QueryError(
                 f"is {self.random_state!r}", parameter="random_state", allowed="None or a whole number from 0"
             )
-        cuts: Any = self.cuts  # others than mappings are refused below
+        cuts: Any = self.cuts  # refused below unless it is a mapping
         if cuts is None or isinstance(cuts, Mapping):
             cuts = {**self._single_values(schema, names), **(cuts or {})}
         specs = attribute_cells(schema, None, names, cuts, Grid(WIDTHS))
@@ -214,11 +214,11 @@ class Synthesizer(Miner):
         return fit
 
     def _single_values(self, schema: Schema, names: Sequence[str]) -> dict[str, list[CutPoint]]:
-        """Returns cuts between all values of columns that have few, so that relations of single values are kept."""
-        own = {name: schema.numeric(name) for name in names if name in schema.numeric_columns}
+        """Returns cuts between all values of columns with few values, so that relations of single values are kept."""
+        numeric = {name: schema.numeric(name) for name in names if name in schema.numeric_columns}
         return {
             name: [column.cut_before(code) for code in range(1, column.cells)]
-            for name, column in own.items()
+            for name, column in numeric.items()
             if 1 < column.cells <= FEW_VALUES and not column.cuts
         }
 

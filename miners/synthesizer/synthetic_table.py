@@ -40,18 +40,18 @@ from pinq.public.schema import Numeric, Schema
 FORMAT, VERSION = "pinq-synthetic", 1
 MAX_ROWS = 10**8
 SURE = 0.95
-TENTHS = 10  # parts of a number's rows, on which the error of tables is judged
+TENTHS = 10  # parts of a number's rows, by which the error of tables is measured
 FINITE = partial(np.asarray_chkfinite, dtype=np.float64)
-INSIDE = 0.02  # of a grid cell: how far a number that is not whole stays from the cell's ends
+INSIDE = 0.02  # the least distance of a number that is not whole from its grid cell's ends, in cells
 
 
 @dataclass(frozen=True, eq=False)
 class Bought(Measurement):
-    """A noisy table that was paid for.
+    """A bought noisy table.
 
     Attributes:
-        epsilon: Its cost.
-        before: The columns as they were asked, where it was bought before the fit.
+        epsilon: The cost.
+        before: The columns in the queried order, if it was bought before the fit; else empty.
     """
 
     epsilon: Epsilon
@@ -73,13 +73,13 @@ class SyntheticTable:
         schema: The public schema.
         specs: The cells of each column.
         model: The distribution over cells.
-        bought: The noisy tables that it was made from.
-        error: A bound, with 90 % confidence, of the share of rows that a table of two columns that was
-            not bought has in a wrong cell, in the quadratic mean; cells are values, and tenths of the rows by a
-            number. None where all were bought.
-        target: The column whose pairs weighed more, if one did.
-        fine: The fine histogram of each numeric column that has one.
-        order: Pairs of numeric columns of which the first is never the larger.
+        bought: The noisy tables of the fit.
+        error: A bound, with 90 % confidence, of the quadratic mean of the share of rows in wrong cells, over the
+            tables of two columns that were not bought; cells are values, and tenths of the rows of a number. None
+            if all were bought.
+        target: The column whose pairs weighed more; None for none.
+        fine: The fine histograms of numeric columns.
+        order: Pairs of numeric columns; the first is never the larger.
     """
 
     schema: Schema
@@ -110,14 +110,14 @@ class SyntheticTable:
         where: Mapping[str, Condition] | None = None,
         random_state: int | None = None,
     ) -> pd.DataFrame:
-        """Draws synthetic rows, in the schema's own values.
+        """Draws synthetic rows, in values of the schema.
 
-        A number lies in its cell as the column's finer histogram says, on the column's grid.
+        Numbers in a cell follow the column's finer histogram, on the column's grid.
 
         Args:
-            rows: The number of rows; None for about as many as the private table has, or as meet the conditions.
+            rows: The number of rows; None for the estimated number in the private table that meets the conditions.
             where: Conditions that all rows meet, as for ``estimate``: ``{"sex": "F", "age": (30, 45)}``.
-            random_state: The same number, the same rows.
+            random_state: A seed; the same seed gives the same rows.
 
         Returns:
             A frame with the columns of ``columns``; missing values are None or NaN.
@@ -137,7 +137,7 @@ class SyntheticTable:
             for number, spec in enumerate(self.specs)
             if spec.column in self.schema.numeric_columns
         }
-        for low, high in self.order * len(self.order):  # of a chain, a pair may follow the one that moves it
+        for low, high in self.order * len(self.order):  # repeated, because pairs of a chain move each other
             both = np.flatnonzero(~np.isnan(numbers[low]) & ~np.isnan(numbers[high]))
             column, condition = self.schema.numeric(high), conditions.get(high)
             end = self._within(column, high, condition)[1] if isinstance(condition, tuple) else column.cells
@@ -155,23 +155,23 @@ class SyntheticTable:
 
     def _evidence(self, conditions: Mapping[str, Condition]) -> dict[Clique, np.ndarray]:
         """The share of each cell that meets the conditions."""
-        found: dict[Clique, np.ndarray] = {}
+        evidence: dict[Clique, np.ndarray] = {}
         for name, condition in conditions.items():
             (number,) = self._numbered((name,))
-            found[(number,)] = self._weights(self.specs[number], condition)
-            if not found[(number,)].any():
+            evidence[(number,)] = self._weights(self.specs[number], condition)
+            if not evidence[(number,)].any():
                 raise QueryError(f"is {condition!r}", parameter=name, allowed="a condition that some value meets")
-        return found
+        return evidence
 
     def table(self, *columns: str) -> Table:
         """Estimates the rows in each cell of some columns; free.
 
-        A table that was bought has the interval of its noise; of others the note says how far tables of
-        two columns are off.
+        A bought table has the interval of its noise; the note of another table has the error of tables of
+        two columns.
         """
         chosen = self._numbered(columns)
         expected = self.model.marginal(chosen) * self.model.rows
-        # Tables lie in the schema's order of columns, answers in the caller's: age by sex is sex by age turned.
+        # The model's tables have the schema's order of columns; the answer has the caller's.
         turned = [chosen.index(self.columns.index(column)) for column in columns]
         labels = [bind(self.specs[self.columns.index(column)], self.schema).axes[0].labels for column in columns]
         keys = [f"{column}_" if column in NUMBERS else column for column in columns]  # as in other tables
@@ -202,14 +202,14 @@ class SyntheticTable:
         )
 
     def estimate(self, **conditions: Condition) -> float:
-        """Estimates how many rows meet all conditions; free.
+        """Estimates the number of rows that meet all conditions; free.
 
         Args:
             conditions: As for ``miners.tables.where``: a value or a list of values of a categorical column,
                 a pair ``(low, high)`` of a numeric one, None for missing values.
 
         Returns:
-            About so many rows; ``table`` of the columns says how far it may be off.
+            The estimated number of rows; ``table`` of the columns has its accuracy.
         """
         if not conditions:
             return self.model.rows
@@ -255,9 +255,9 @@ class SyntheticTable:
         return pd.DataFrame(lines, columns=["column", "mean", "deviation", "noise"])
 
     def tenths(self, number: int) -> tuple[Spec, np.ndarray]:
-        """The partition of a column by its own tenths, and the share of each cell of the model in each part.
+        """The partition of a column into tenths of its rows, and the share of each cell of the model in each part.
 
-        A column whose cells are single values, or that has no finer histogram, keeps its cells.
+        A column without a finer histogram, or with single values as cells, keeps its cells.
         """
         spec = self.specs[number]
         axis, fine = bind(spec, self.schema).axes[0], self.fine.get(spec.column)
@@ -268,18 +268,15 @@ class SyntheticTable:
         cuts = fine.tenths(fine.shares(starts, self.model.marginal((number,))), TENTHS)
         if len(cuts) < 2:
             return spec, np.eye(axis.size)
-        found = Cuts(spec.column, tuple(column.cut_before(start) for start in cuts[1:].tolist()))
-        parts = np.zeros((axis.size, bind(found, self.schema).size))
+        spec_of_tenths = Cuts(spec.column, tuple(column.cut_before(start) for start in cuts[1:].tolist()))
+        parts = np.zeros((axis.size, bind(spec_of_tenths, self.schema).size))
         for place, within in enumerate(zip(cuts, [*cuts[1:], column.cells], strict=True)):
             parts[: len(starts), place] = fine.weights(starts, column.cells, within)
         parts[len(starts) :, len(cuts) :] = np.eye(axis.size - len(starts))
-        return found, parts
+        return spec_of_tenths, parts
 
     def dependence(self) -> pd.DataFrame:
-        """The dependence of each pair of columns: the distance of its table from independence.
-
-        0 is independent, 1 the largest distance there is.
-        """
+        """The dependence of each pair of columns: the distance of its table from independence, from 0 to 1."""
         names = self.columns
         distances = np.zeros((len(names), len(names)))
         for (first, second), joint in self.model.pairs(itertools.combinations(range(len(names)), 2)).items():
@@ -288,7 +285,7 @@ class SyntheticTable:
         return pd.DataFrame(distances, index=names, columns=names)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws how pairs depend on each other as a heat map; a dot marks what was bought. Needs matplotlib."""
+        """Draws the dependence of pairs as a heat map; dots mark bought tables. Needs matplotlib."""
         names = self.columns
         ax = axes_of("dependence", ax, (1.8 + 0.42 * len(names), 1.4 + 0.38 * len(names)))
         image = ax.imshow(self.dependence().to_numpy(), cmap="Blues", vmin=0)
@@ -402,32 +399,32 @@ class SyntheticTable:
     def _drawn(
         self, spec: Values | Cuts, cells: np.ndarray, condition: Condition, random: np.random.Generator
     ) -> np.ndarray:
-        """Numbers for the cells of a column, NaN for missing ones."""
+        """Numbers for the cells of a column, NaN for missing values."""
         column = self.schema.numeric(spec.column)
         starts, _ = self._stretches(bind(spec, self.schema).axes[0], column)
         missing = cells >= len(starts)
-        own, within = np.where(missing, 0, cells), (0, column.cells)
+        filled, within = np.where(missing, 0, cells), (0, column.cells)
         if isinstance(condition, tuple):
             within = self._within(column, spec.column, condition)
-        codes = self._fine(spec.column, starts).drawn(starts, own, column.cells, random, within)
+        codes = self._fine(spec.column, starts).drawn(starts, filled, column.cells, random, within)
         inside = 0.0 if column.integer else random.uniform(INSIDE, 1 - INSIDE, len(codes))
         numbers = np.minimum(float(column.lower) + (codes + inside) * float(column.width), float(column.upper))
         return np.where(missing, np.nan, numbers)
 
     def _shown(self, spec: Values | Cuts, cells: np.ndarray, numbers: Mapping[str, np.ndarray]) -> pd.Series:
-        """Values of the schema: of a numeric column its numbers, of others those of their cells."""
+        """Values of the schema: the numbers of a numeric column, or the values of cells."""
         column = self.schema.column(spec.column)
         if not isinstance(column, Numeric):
-            # So text is of the kind that pandas gives text when it reads it.
+            # Text gets the type that pandas gives text when it reads a file.
             return pd.Series([*bind(spec, self.schema).axes[0].labels]).take(cells).reset_index(drop=True)
-        own = numbers[spec.column]
-        missing = np.isnan(own)
-        filled = np.where(missing, float(column.lower), own)
+        drawn = numbers[spec.column]
+        missing = np.isnan(drawn)
+        filled = np.where(missing, float(column.lower), drawn)
         shown = pd.Series(column.shown(np.rint(filled).astype(np.int64) if column.integer else filled))
         return shown.mask(missing) if missing.any() else shown
 
     def _fine(self, name: str, starts: np.ndarray) -> FineNumbers:
-        """The fine histogram of a numeric column; without one, of a piece for each cell."""
+        """The fine histogram of a numeric column; by default one piece for each cell."""
         return self.fine.get(name) or FineNumbers(starts, np.zeros(len(starts)), 1.0)
 
     def _within(self, column: Numeric, name: str, condition: tuple[Any, ...]) -> Interval:
@@ -436,7 +433,7 @@ class SyntheticTable:
         return 0 if low is None else low, column.cells if high is None else high
 
     def _stretches(self, axis: Axis, column: Numeric) -> tuple[np.ndarray, np.ndarray]:
-        """The first grid cell of each part of a numeric column, and the first of the next; not of missing values."""
+        """The first grid cell of each part of a numeric column, and the first of the next, without missing values."""
         edges = np.unique(axis.edges(column.cells))
         return edges[:-1], edges[1:]
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Readiness``: whether a server can answer now, and whether its data equal those on disk.
 
-Strangers learn two bits, without names; the log and the metrics, which only the provider sees, say
-which dataset it is and what is wrong. It costs the same whatever the rows are, and charges nothing.
-Failures are reported by the component that fails: a ledger that failed a request, workers that ended.
-Where nobody asks, the look itself writes to each ledger.
+Anyone may read two bits, without names. The log and the metrics, for the provider only, name the
+dataset and the fault. A look costs the same for all rows, and charges nothing. Failures are reported
+by the component that fails: a ledger that failed a request, workers that ended. Without requests, a
+look writes to each ledger.
 
-``Metrics`` counts what was asked, for Prometheus, on a port of its own. There are no timings: they
-follow the rows.
+``Metrics`` counts requests, for Prometheus, on a separate port. There are no timings, because they
+depend on rows.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from pinq.server.datasets import Dataset, Datasets
 from pinq.server.log import RequestLog
 from pinq.server.workers import Workers
 
-FRESH_SECONDS = 1.0  # whoever asks again sooner is told the same
-PROBE_SECONDS = 15.0  # how often a ledger is written to, where nobody asks
+FRESH_SECONDS = 1.0  # the age up to which findings are returned again
+PROBE_SECONDS = 15.0  # the interval of writing to ledgers without requests
 LOOK_SECONDS = 3.0
 LEAST_BYTES = 2**24
 SQLITE = "sqlite:///"
-# The numbers of a dataset; the last three only of one that can answer.
+# The metrics of a dataset; the last three only if it can answer.
 OF_DATASETS = {
     "pinq_ready": "1 where questions can be answered now, else 0.",
     "pinq_current": "1 where the source is the one that was encoded, else 0.",
