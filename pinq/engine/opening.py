@@ -45,15 +45,10 @@ from pinq.engine.codes import (
 from pinq.engine.encoding import Encoder, EncodingReport, Losses, candidate_columns
 from pinq.engine.sources import OpenSource, Piece, is_large, opened, require_share
 from pinq.engine.spark import SparkEngine, open_spark, spark_frame
+from pinq.engine.spills import lock
 from pinq.errors import PinqError, PolicyError
 from pinq.policy.files import facts_with_log, source_files, source_path, state_folder
 from pinq.policy.policy import Policy
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
-
 
 _log = logging.getLogger("pinq.engine.opening")
 PART = ".part"  # the suffix of a file that is being written
@@ -390,7 +385,7 @@ class CodesFile:
         """Makes and locks a file with a unique name."""
         while True:
             descriptor, name = tempfile.mkstemp(prefix=f"{self.path.name}.", suffix=PART, dir=self.path.parent)
-            _lock(descriptor)
+            lock(descriptor)
             if Path(name).exists():  # else another process swept it before it was locked
                 return descriptor, name
             os.close(descriptor)
@@ -403,15 +398,9 @@ class CodesFile:
         """
         for file in state_folder().glob(f"*{PART}"):
             with suppress(OSError), file.open("rb") as stream:  # is being written, or was swept by another process
-                _lock(stream.fileno(), fails=True)
+                lock(stream.fileno(), fails=True)
                 file.unlink()
 
     def forget(self) -> None:
         """Deletes the kept codes."""
         self.path.unlink(missing_ok=True)
-
-
-def _lock(descriptor: int, *, fails: bool = False) -> None:
-    """Locks a file until it is closed. Waits for a lock of another process, or raises ``OSError`` if it ``fails``."""
-    if fcntl is not None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if fails else 0))

@@ -23,7 +23,6 @@ import importlib
 import os
 import re
 import sqlite3
-import tempfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -41,6 +40,7 @@ from pinq.engine.formats import Changes, FormatDoubt, column_fault, other_dates,
 from pinq.engine.frames import frame_table, texts_of
 from pinq.engine.numbers import define_readings
 from pinq.engine.records import JsonLines, StatisticalFiles
+from pinq.engine.spills import spill_folder
 from pinq.errors import PolicyError
 from pinq.policy.dialect import Dialect, is_json_lines, is_statistical, is_workbook
 from pinq.policy.files import missing_path, read_by, source_dialect, source_files, source_path
@@ -278,8 +278,7 @@ def database(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[du
         if _is_small(policy, data, files):
             yield stack.enter_context(small_database())
         else:
-            folder = tempfile.TemporaryDirectory(prefix="pinq-", ignore_cleanup_errors=True)
-            config = _SAFE | {"temp_directory": str(Path(stack.enter_context(folder)) / "spill")}
+            config = _SAFE | {"temp_directory": str(stack.enter_context(spill_folder()) / "rows")}
             config |= {"memory_limit": policy.memory_limit} if policy.memory_limit else {}
             yield stack.enter_context(closing(duckdb.connect(config=config)))
 
