@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to find a false privacy claim: a search of small tables, a statistical test, and a replay.
 
-``search_sensitivity`` tries every small table and every row that can come, and reports how far a
-score really moves. A provider's own score should pass it before it is used. ``epsilon_lower_bound``
-draws from a mechanism on two neighbouring tables and reports a loss that the mechanism exceeds with
-near certainty. ``first_difference`` runs a miner again on another table with the answers of the
-first, so that all that it asks must be the same. None can prove a claim; each can refute one.
+``search_sensitivity`` tries every small table and every added row, and reports the largest changes of
+a score. A provider's new score should pass it before use. ``epsilon_lower_bound`` draws from a
+mechanism on two neighbouring tables and reports a loss that the mechanism exceeds with near certainty.
+``first_difference`` runs a miner again on another table with the answers of the first, so all its
+queries must be the same. None can prove a claim; each can refute one.
 
 Example::
 
@@ -37,18 +37,18 @@ from pinq.public.schema import Schema
 MAX_BINS = 40
 
 Rows = TypeVar("Rows")
-"""Whatever a mechanism takes as its table."""
+"""The type of a mechanism's table."""
 
 
 @dataclass(frozen=True)
 class Movement:
-    """The changes of a score by one more row, over all tried tables.
+    """The changes of a score by one added row, over all tried tables.
 
     Attributes:
         change: The largest change of one candidate's score, in the score's units.
         span: The largest change of the difference of two candidates' scores.
         monotone: Whether no two candidates ever moved in opposite directions.
-        tables: The number of pairs of neighbouring tables that were tried.
+        tables: The number of tried pairs of neighbouring tables.
     """
 
     change: int
@@ -62,27 +62,25 @@ def search_sensitivity(
 ) -> Movement:
     """Tries every table of counts of at most ``rows`` rows, and every row that can be added.
 
-    Two candidates see the same rows, so their tables agree in the numbers of rows of each class,
-    and in nothing else: any two such tables belong to two columns of one dataset. Hence the span is
-    the widest range of changes among tables that agree in the classes, for a row of one class.
+    Two candidates see the same rows, so their tables have the same number of rows of each class. Any
+    two such tables belong to two columns of one dataset. Hence the span is the widest range of changes
+    among tables that agree in the classes, for a row of one class.
 
     Args:
         score: One of ``pinq.language.scores``, or an object with ``measure`` ("classes", "rows",
             "moments" or "vectors") and ``of(table, schema)``; tables are as in
             ``pinq.language.scores``. A score without ``of`` is the counts themselves, one candidate
-            for each class. Of a score of vectors all rows are in the first part
-            of whatever its points look at.
-        schema: Its ``max_rows`` bounds the larger of two neighbouring tables unless ``rows`` does.
-        cells: Parts that a candidate has.
-        classes: Classes of the target; for "moments" its levels 0, 1, ...
-        rows: Rows of the larger table. The number of tables grows as its power ``cells * classes``.
+            for each class. For a score of vectors, all rows are in the first part of each other input.
+        schema: The schema; its ``max_rows`` bounds the larger table if ``rows`` is None.
+        cells: The number of parts of a candidate.
+        classes: The number of classes of the target; for "moments" the levels 0, 1, ...
+        rows: The rows of the larger table. The number of tables grows as its power ``cells * classes``.
     """
-    most = schema.max_rows if rows is None else rows
+    largest = schema.max_rows if rows is None else rows
     measure = getattr(score, "measure", "classes")
     kinds = 1 if measure == "rows" else classes
-    counts = np.array(list(small_tables(cells * kinds, most - 1)), dtype=np.int64).reshape(-1, cells, kinds)
-    # Cells (2, 0) and (0, 1) agree with cells (1, 1) and (1, 0): two rows of one class, one of
-    # another.
+    counts = np.array(list(small_tables(cells * kinds, largest - 1)), dtype=np.int64).reshape(-1, cells, kinds)
+    # Cells (2, 0) and (0, 1) agree with cells (1, 1) and (1, 0): two rows of one class, one of the other.
     agree = np.unique(counts.sum(axis=1), axis=0, return_inverse=True)[1].reshape(-1)
     before = _scores(score, counts, schema, measure)
     change = span = 0
@@ -110,8 +108,8 @@ def small_tables(cells: int, rows: int) -> Iterator[tuple[int, ...]]:
         yield ()
         return
     for first in range(rows + 1):
-        for rest in small_tables(cells - 1, rows - first):
-            yield (first, *rest)
+        for others in small_tables(cells - 1, rows - first):
+            yield (first, *others)
 
 
 def epsilon_lower_bound(
@@ -122,19 +120,19 @@ def epsilon_lower_bound(
     runs: int,
     error: float = 1e-7,
 ) -> float:
-    """A loss that the mechanism has at least, unless an event of probability ``error`` happened.
+    """A lower bound of the mechanism's loss, wrong with probability at most ``error``.
 
-    Half of the draws choose the event whose likelihoods differ most, the other half measure it: so
-    the choice cannot flatter the measurement. The bound is ln(p / q) for the lower Clopper-Pearson
-    bound p of the event on one table and the upper one q on the other.
+    Half of the draws choose the event whose likelihoods differ most, the other half measure it, so the
+    choice does not bias the measurement. The bound is ln(p / q) for the lower Clopper-Pearson bound p of
+    the event on one table and the upper bound q on the other.
 
     Args:
-        mechanism: ``mechanism(table, runs)`` gives that many independent outcomes: numbers or other
-            hashable things, shape (runs,).
-        table: A table, passed on as it is.
-        neighbour: The same, for a neighbouring table.
-        runs: Draws from each table, at least 4.
-        error: Probability that the bound is above the truth.
+        mechanism: A function: ``mechanism(table, runs)`` returns ``runs`` independent outcomes, numbers or
+            other hashable objects.
+        table: A table, as an argument of the mechanism.
+        neighbour: A neighbouring table.
+        runs: The number of draws from each table, at least 4.
+        error: The probability that the bound is above the true loss.
 
     Returns:
         The bound, at least 0. Above the claimed epsilon, it refutes the claim.
@@ -153,8 +151,7 @@ def epsilon_lower_bound(
     for towards in (0, 1):
         here, there = choosing[towards], choosing[1 - towards]
         ratio = (np.bincount(bins, here) + 1) / (np.bincount(bins, there) + 1)
-        # Half-lines, and unions of the bins of largest likelihood ratio: the best event is among
-        # the latter but for noise.
+        # Half-lines, and unions of the bins of largest likelihood ratio: up to noise, the best event is a union.
         for order in (np.arange(size), np.arange(size)[::-1], np.argsort(-ratio[bins], kind="stable")):
             bounds = _log_ratio(np.cumsum(here[order]), np.cumsum(there[order]), halves, error)
             if bounds.max() > best:
@@ -165,7 +162,7 @@ def epsilon_lower_bound(
 
 
 def _bins(drawn: np.ndarray) -> np.ndarray:
-    """Puts neighbouring outcomes into bins with draws enough to tell likelihoods from chance.
+    """Puts neighbouring outcomes into bins with enough draws to estimate likelihoods.
 
     Args:
         drawn: The number of draws of each outcome, shape (outcomes,).
@@ -178,17 +175,17 @@ def _bins(drawn: np.ndarray) -> np.ndarray:
 
 
 def _log_ratio(here: np.ndarray, there: np.ndarray, draws: int, error: float) -> np.ndarray:
-    """Returns ln of the least p over the largest q, each bound wrong with probability error / 2."""
+    """Returns ln(p / q) for a lower bound p and an upper bound q, each wrong with probability error / 2."""
     from scipy.stats import beta
 
-    least = np.where(here > 0, beta.ppf(error / 2, np.maximum(here, 1), draws - here + 1), 0.0)
-    most = np.where(there < draws, beta.ppf(1 - error / 2, there + 1, np.maximum(draws - there, 1)), 1.0)
+    lower = np.where(here > 0, beta.ppf(error / 2, np.maximum(here, 1), draws - here + 1), 0.0)
+    upper = np.where(there < draws, beta.ppf(1 - error / 2, there + 1, np.maximum(draws - there, 1)), 1.0)
     with np.errstate(divide="ignore"):
-        return np.asarray(np.log(least) - np.log(most))
+        return np.asarray(np.log(lower) - np.log(upper))
 
 
 def _ordered(outcomes: set[Hashable]) -> list[Hashable]:
-    """Puts outcomes in their own order, where they have one: half-lines then mean something."""
+    """Sorts outcomes by value if possible, so that half-lines are meaningful."""
     try:
         return sorted(outcomes)  # type: ignore[type-var]
     except TypeError:
@@ -196,14 +193,11 @@ def _ordered(outcomes: set[Hashable]) -> list[Hashable]:
 
 
 def _scores(score: Any, counts: np.ndarray, schema: Schema, measure: str) -> np.ndarray:
-    """Scores tables of counts, shape (tables, candidates).
-
-    There is one candidate, but for a score that is the counts themselves.
-    """
+    """Scores tables of counts, shape (tables, candidates); one candidate, unless the score is the counts."""
     if not hasattr(score, "of"):
         return counts.sum(axis=1)
     if measure == "moments":
-        # 2, 0 and 1 rows on levels 0 to 2: 3 rows, of sum 2 and sum of squares 4.
+        # 2, 0 and 1 rows on levels 0 to 2 are 3 rows with sum 2 and sum of squares 4.
         levels = np.arange(counts.shape[2], dtype=np.int64)
         counts = np.stack([counts.sum(axis=2), counts @ levels, counts @ levels**2], axis=-1)
     if measure == "vectors":
@@ -214,30 +208,30 @@ def _scores(score: Any, counts: np.ndarray, schema: Schema, measure: str) -> np.
 
 
 CALLS = ("ask", "preview", "budget", "history", "terms")
-"""The methods of a session by which a miner learns anything."""
+"""The methods of a session that give a miner information."""
 
 
 class AskedOtherwise(Exception):
-    """A call of the second run that is not the one of the first run."""
+    """A call of the second run that differs from the first run."""
 
 
 def first_difference(
     learn: Callable[[PrivateQueryable], object], here: PrivateQueryable, there: PrivateQueryable
 ) -> str:
-    """Tells where a miner's queries or result follow from anything else than answers.
+    """Finds a query or result of a miner that does not depend on answers alone.
 
-    The miner learns from one table, and what it is told is kept. Then it learns from the other table,
-    where each call gets the kept result. So a miner that sees answers only does the same: it asks the
-    same in the same order (those of several threads in any order), and has the same result.
+    The miner learns from one table, and the results of its calls are kept. Then it learns from the other
+    table, where each call gets the kept result. A miner that sees answers only makes the same calls in
+    the same order (calls of several threads in any order), and has the same result.
 
     Args:
-        learn: A function that fits the miner to a handle and returns what it learned, in a form
-            that can be compared, such as its text. Its own random numbers need a fixed seed.
+        learn: A function that fits the miner to a handle and returns its result in a comparable form,
+            such as text. Its random numbers need a fixed seed.
         here: The first table.
         there: Another table of the same schema. Nothing is charged to it.
 
     Returns:
-        The first difference, in words; empty where there is none.
+        The first difference, in words; empty for none.
     """
     first = _Calls(here._session)
     learned = learn(PrivateQueryable(first, here._parts.blocks[0].part))
@@ -261,11 +255,11 @@ class _Call(NamedTuple):
 
 @dataclass
 class _Calls:
-    """A session whose calls are kept, or are answered by those that were kept before.
+    """A session that keeps its calls, or answers them with the calls of an earlier run.
 
     Attributes:
-        session: The session behind it.
-        expected: The calls of an earlier run that did not come again yet; None in the first run.
+        session: The wrapped session.
+        expected: The remaining calls of the earlier run; None in the first run.
         made: The calls of the first run.
     """
 
@@ -278,9 +272,9 @@ class _Calls:
         return partial(self._call, name) if name in CALLS else getattr(self.session, name)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        # An id is drawn anew by each run; neither it nor the name of an act changes an answer.
+        # Each run draws new ids. Neither an id nor the name of an act changes an answer.
         unnamed = {"id": "", "act": None}
-        call = (name, *(one.model_copy(update=unnamed) if isinstance(one, Request) else one for one in arguments))
+        call = (name, *(each.model_copy(update=unnamed) if isinstance(each, Request) else each for each in arguments))
         result = self._first(name, arguments) if self.expected is None else self._again(call)
         if self.expected is None:
             self.made.append(_Call(call, threading.get_ident(), result))
@@ -295,7 +289,7 @@ class _Calls:
             return error
 
     def _again(self, call: object) -> object:
-        """The result of the same call; several threads make theirs in any order."""
+        """The result of the same earlier call; calls of several threads may come in any order."""
         assert self.expected is not None
         with self.lock:
             in_order = len({earlier.thread for earlier in self.expected}) <= 1

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tested claims: queries of a schema's columns, each with two neighbouring tables that reach its epsilon.
 
-A line of the table has a query, the columns that it needs, the rows of a table, and the row
-that comes. Kinds of columns, scores and losses are those that the package knows; the report names those for
-which a schema has no column. Each pair is the worst that is known, so that noise a little too small passes
-the claim: the row that comes moves the answer, or the difference of two scores, by all that its
-sensitivity admits.
+A line of the table has a query, its columns, the rows of a table, and the added row. All kinds of columns,
+scores and losses of the package are tested; the report names those for which a schema has no column. Each
+pair is the worst known: the added row changes the answer, or the difference of two scores, by the full
+sensitivity, so noise that is slightly too small exceeds the claimed loss.
 
-The table of queries stands behind its worlds. Each *cell* of one column holds a copy of a table. A query
-to all cells is one request and one charge. The answer of a cell depends on the rows of that cell
-alone, and the noise of cells is independent, so one request is as many independent draws of the query
-on one copy. ``max_rows`` is declared for one copy: that is the table for which the claim is made.
+The table of queries follows the worlds in this file. Each *cell* of one column has a copy of a table. A
+query to all cells is one request and one charge. The answer of a cell depends on the rows of that cell
+alone, and the noise of cells is independent, so one request gives independent draws of the query on one
+copy. ``max_rows`` is declared for one copy, the table of the claim.
 """
 
 from __future__ import annotations
@@ -68,20 +67,20 @@ MADE_UP = Schema.model_validate(
         },
     }
 )
-"""Every kind of column, and ends: one value, equal bounds, a calendar of one year."""
+"""Every kind of column, and edge cases: one value, equal bounds, a calendar of one year."""
 
 Row = Mapping[str, int]
-"""A row of one copy by the codes of its columns, 0 where none is said; ``PERSON`` tells the copy's people apart."""
+"""A row of one copy by the codes of its columns, by default 0; ``PERSON`` is the number of its person."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two tables that are neighbours, and what a policy says of them.
+    """Two neighbouring tables, with declarations of their policy.
 
     Attributes:
         before, after: The rows of one copy.
         adjacency: The adjacency in which they are neighbours.
-        unit_rows: Rows that one person may have; None where a row is the privacy unit.
+        unit_rows: The largest number of rows of a person; None if a row is the privacy unit.
     """
 
     before: Sequence[Row]
@@ -91,7 +90,7 @@ class Pair:
 
     @property
     def max_rows(self) -> int:
-        """Rows of the larger table: what its policy declares."""
+        """The rows of the larger table, as its policy declares."""
         return max(len(self.before), len(self.after), 1)
 
     @property
@@ -102,7 +101,7 @@ class Pair:
 
     def cells(self, draws: int) -> int:
         """The number of copies in a table, for a number of draws."""
-        # All copies together have 400,000 rows at most.
+        # All copies together have at most 400,000 rows.
         return min(draws, MAX_CELLS, 400_000 // self.max_rows)
 
 
@@ -131,7 +130,7 @@ def publish(pair: Pair, schema: Schema, folder: Path, draws: int) -> tuple[World
     cells = pair.cells(draws)
     unit = {} if pair.unit_rows is None else {"privacy_unit": PrivacyUnit(column=PERSON, max_rows=pair.unit_rows)}
     terms = {"max_rows": pair.max_rows, "adjacency": pair.adjacency, **unit}
-    # What a formula makes of a source is not asked for: its column is made up itself.
+    # A column with a formula becomes a plain column with dummy values.
     columns = {name: column.as_given.model_copy(update={"unreviewed": ()}) for name, column in schema.columns.items()}
     columns[CELL] = Categorical(values=tuple(range(cells)))
     before, after = (
@@ -144,7 +143,7 @@ def publish(pair: Pair, schema: Schema, folder: Path, draws: int) -> tuple[World
 def publish_table(
     folder: Path, name: str, columns: Mapping[str, Column], table: pa.Table, **terms: Any
 ) -> tuple[Path, str]:
-    """Writes a table and its policy; the policy's file, and the token of a budget on it."""
+    """Writes a table and its policy; returns the policy's file, and the token of a budget on it."""
     pq.write_table(table, folder / f"{name}.parquet")
     policy = Policy(dataset=name, source=f"{name}.parquet", cap=Decimal(LIMIT), columns=columns, **terms)
     file = folder / f"{name}.yaml"
@@ -155,7 +154,7 @@ def publish_table(
 def _table(rows: Sequence[Row], cells: int, schema: Schema) -> pa.Table:
     copies = {name: pa.chunked_array([values_of(rows, name, schema)] * cells) for name in schema.columns}
     cell = np.repeat(np.arange(cells), len(rows))
-    # People 0 to 2 of the first copy, 3 to 5 of the second.
+    # Persons 0 to 2 are in the first copy, 3 to 5 in the second.
     people = np.array([row.get(PERSON, 0) for row in rows], dtype=np.int64)
     return pa.table({**copies, CELL: cell, PERSON: cell * (people.max(initial=0) + 1) + np.tile(people, cells)})
 
@@ -177,7 +176,7 @@ Door = Callable[[tuple[World, ...]], AbstractContextManager[list[PrivateQueryabl
 """Opens a handle on each world."""
 
 MAIN = "from pinq.cli.main import main; main()"
-STARTING = 600.0  # seconds, of a machine with much other work
+STARTING = 600.0  # seconds, enough for a busy machine
 
 
 @contextmanager
@@ -214,38 +213,37 @@ def through_a_server(worlds: tuple[World, ...]) -> Iterator[list[PrivateQueryabl
 
 
 def _address(server: subprocess.Popen[bytes], log: Path) -> str:
-    """Waits until a server says where it listens. ``Unavailable`` where it does not."""
+    """Waits until a server prints its address. Raises ``Unavailable`` if it does not."""
     end = time.monotonic() + STARTING
-    while (said := re.search(r"^Serving .* on (\S+)\. ", log.read_text(errors="replace"), re.MULTILINE)) is None:
+    while (announced := re.search(r"^Serving .* on (\S+)\. ", log.read_text(errors="replace"), re.MULTILINE)) is None:
         if time.monotonic() > end or server.poll() is not None:
             raise Unavailable(f"The server of the test did not start: {log.read_text(errors='replace')[-500:]}")
         time.sleep(0.05)
-    return said[1]
+    return announced[1]
 
 
 EPSILON = Fraction(3, 2)
 SPLITS, CHAINS, LEAST = 12, 4_000, 1
 MANY, PURE, PERSON_ROWS = 10, 59, 3
-STEEP, UNLIKELY = 2048, -(2**20)  # points: probabilities of .9997, and of a class that nobody has
+STEEP, UNLIKELY = 2048, -(2**20)  # points: a probability of 0.9997, and that of a class without rows
 
 Outcomes = Sequence[Hashable] | np.ndarray
 Query = Callable[[Parts, Fraction], Any]
 Law = Mapping[Hashable, float]
-"""Probabilities of outcomes; all others together have what is left."""
+"""Probabilities of outcomes; the remaining probability belongs to all other outcomes."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A query of which a loss is claimed.
+    """A query with a claimed loss.
 
     Attributes:
         name: The query, for people.
         pair: Neighbouring tables.
-        query: A function that asks all copies at a loss, and gives an answer for each.
-        seconds: The approximate time of a measurement with all draws, on a quiet core.
+        query: A function that queries all copies at a loss, and returns an answer for each.
+        seconds: The approximate time of a measurement with all draws, on an idle core.
         noisy: Whether answers are numbers with noise.
-        law: The exact law of the outcomes on the first table, at ``EPSILON``; None where it is not
-            known in numbers.
+        law: The exact law of the outcomes on the first table, at ``EPSILON``; None if it is unknown.
         schema: The schema of the tables.
     """
 
@@ -258,7 +256,7 @@ class Claim:
     schema: Schema = MADE_UP
 
     def ask(self, parts: Parts, epsilon: Fraction) -> Outcomes:
-        """An outcome for each copy; of noisy answers their numbers, shape (copies, numbers)."""
+        """An outcome for each copy; for noisy answers their numbers, shape (copies, numbers)."""
         answers = self.query(parts, epsilon)
         if not self.noisy:
             return [repr(answer) for answer in answers]
@@ -268,8 +266,8 @@ class Claim:
 
 
 Fits = Callable[[str], object]
-"""Raises ``QueryError`` if a column cannot play a part."""
-ALL = (0, 1, 2)  # all senses of a line
+"""Raises ``QueryError`` if a column does not fit."""
+ALL = (0, 1, 2)  # all senses of neighbours
 
 
 @dataclass(frozen=True)
@@ -278,10 +276,10 @@ class _Stated:
 
     Attributes:
         name: The query, for people.
-        fits: The tests of the columns that it needs, in the order in which they are taken.
-        rows: A code of each of these columns in each row of a table: 0 is the first, -1 the last value.
-        comes: The row that comes.
-        query: The query of the columns.
+        fits: The tests of the columns that it needs, in the order of choice.
+        rows: The codes of these columns in each row of a table: 0 is the first, -1 the last value.
+        comes: The added row.
+        query: A function from the columns' names to the query.
         senses: The senses of neighbours: row comes (0), row is replaced (1), person comes (2).
         more: Fields of the claim.
     """
@@ -295,35 +293,37 @@ class _Stated:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def claims(self, schema: Schema) -> list[Claim]:
-        """The claims on a schema; ``QueryError`` where it has no columns for them."""
-        taken: list[str] = []
+        """The claims on a schema. Raises ``QueryError`` if it has no columns for them."""
+        names: list[str] = []
         for fits in self.fits:
-            free = [name for name in _fitting(schema, fits) if name not in taken]
+            free = [name for name in _fitting(schema, fits) if name not in names]
             _require(bool(free))
-            taken.append(free[0])
-        cells = [range(schema.columns[name].cells) for name in taken]
-        table = [{name: own[code] for name, own, code in zip(taken, cells, row, strict=True)} for row in self.rows]
-        people: list[Row] = [{**row, PERSON: number} for number, row in enumerate(table)]
-        other = {name: own[code] for name, own, code in zip(taken, cells, self.comes, strict=True)}
-        person: Row = {**other, PERSON: len(people)}
+            names.append(free[0])
+        cells = [range(schema.columns[name].cells) for name in names]
+
+        def row_of(codes: tuple[int, ...]) -> dict[str, int]:
+            return {name: column[code] for name, column, code in zip(names, cells, codes, strict=True)}
+
+        people: list[Row] = [{**row_of(codes), PERSON: number} for number, codes in enumerate(self.rows)]
+        person: Row = {**row_of(self.comes), PERSON: len(people)}
         senses = (
             ("", Pair(people, [*people, person])),
             (", a row replaced", Pair(people, [*people[1:], person], adjacency="substitute")),
             (", a person of three rows", Pair(people, [*people, *[person] * PERSON_ROWS], unit_rows=PERSON_ROWS)),
         )
         chosen = [senses[sense] for sense in self.senses]
-        query = self.query(*taken)
+        query = self.query(*names)
         return [Claim(self.name + words, pair, query, schema=schema, **self.more) for words, pair in chosen]
 
 
 def _fitting(schema: Schema, fits: Fits) -> list[str]:
-    """The columns of two values or more that can play a part."""
-    found = []
+    """The columns of at least two values that fit."""
+    fitting = []
     for name, column in schema.columns.items():
         with suppress(QueryError):
             fits(name)
-            found += [name] * (column.cells > 1)
-    return found
+            fitting += [name] * (column.cells > 1)
+    return fitting
 
 
 def _require(fits: bool) -> None:
