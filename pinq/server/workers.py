@@ -30,6 +30,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
@@ -224,6 +225,11 @@ class WorkerProcess:
         (size,) = struct.unpack("!i", await self.stdout.readexactly(4))
         return pickle.loads(await self.stdout.readexactly(size))
 
+    def stop(self, outcome: asyncio.Future[WorkerOutcome | None], end: float) -> None:
+        """Tells it when a task ends; nothing if it works on another task by now, or on none."""
+        if self.outcome is outcome:
+            self.send(end)
+
     def settle(self, outcome: WorkerOutcome | None) -> None:
         """Sets its task's outcome."""
         if self.outcome is not None and not self.outcome.done():
@@ -318,9 +324,10 @@ class Workers:
                     break
                 # The idle worker with the latest heartbeat; a stopped process sends none.
                 worker = max(self._idle, key=lambda worker: worker.life)
-                worker.meter, worker.outcome = dataset.meter, asyncio.get_running_loop().create_future()
+                coming = worker.outcome = asyncio.get_running_loop().create_future()
+                worker.meter = dataset.meter
                 worker.send(task)
-            outcome = await self._watched(worker.outcome, visit, look, worker.send)
+            outcome = await self._watched(coming, visit, look, partial(worker.stop, coming))
             if outcome is not None:
                 return outcome
         raise Unavailable("no worker process could finish this request; the same request may be sent again.")

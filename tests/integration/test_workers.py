@@ -232,6 +232,41 @@ def test_where_a_worker_ends_at_work_another_goes_on_with_the_request(
     assert served.pids() & pids == pids - {pid}
 
 
+def naps(_: Visit, __: bytes) -> str:
+    """Works long enough to be looked at once."""
+    time.sleep(1.5 * workers.LOOK_SECONDS)
+    return "slept"
+
+
+def waits(visit: Visit, _: bytes) -> str:
+    """Works in steps, each of which may be stopped."""
+    for _step in range(20):
+        visit.deadline.check()
+        time.sleep(0.1)
+    return "done"
+
+
+def test_the_end_of_a_request_stops_no_later_request_of_its_worker(served: Served) -> None:
+    """A client may go while its outcome arrives, and the worker has the next request by then."""
+    served.pids()
+    visits = [served.visit() for _ in served.workers.alive]
+
+    async def ask() -> list[str]:
+        looks, others = iter(range(9)), list[asyncio.Task[str]]()
+
+        async def look(stop: Callable[[float], None]) -> None:
+            if next(looks) == 1:
+                await until(lambda: not any(worker.outcome for worker in served.workers.alive))
+                others.extend(asyncio.create_task(served.done(waits, visit, b"", heavy=False)) for visit in visits)
+                await until(lambda: all(worker.outcome for worker in served.workers.alive))
+                stop(0.0)
+
+        await served.workers.do(served.visit(), naps, b"", look, heavy=False)
+        return await asyncio.gather(*others)
+
+    assert served.run(ask()) == ["done"] * len(visits)
+
+
 def test_signals_that_stop_a_server_pass_by_its_workers(served: Served) -> None:
     """They reach a terminal's whole group: what runs is finished."""
     pids = served.pids()
