@@ -275,8 +275,7 @@ class DelimitedFiles(TextFiles):
     def encodings(self, reasons: Iterable[str]) -> tuple[list[Changes], str]:
         if set(reasons) != {_FOREIGN + "utf-8"}:
             return [], ""
-        with opened(self._files[0]) as stream:
-            return letters_fit(stream.read(GLANCE))
+        return letters_fit(block for file in self._files for block in _blocks_of(file))
 
     def _skipped(self, stream: IO[bytes]) -> int:
         """Skips the lines above the header; returns their number."""
@@ -606,6 +605,11 @@ def blocks(stream: IO[bytes]) -> Iterator[bytes]:
         partial_line = text[end : end + MAX_LINE + 2]
     if partial_line:
         yield partial_line + b"\n"
+
+
+def _blocks_of(file: Path) -> Iterator[bytes]:
+    with opened(file) as stream:
+        yield from blocks(stream)
 
 
 def _split(block: bytes) -> tuple[pa.StringArray, np.ndarray]:

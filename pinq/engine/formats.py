@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import re
 from collections import ChainMap, Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise, product
+from dataclasses import dataclass
+from itertools import chain, pairwise, product
 
 import duckdb
 
@@ -48,12 +49,14 @@ _LETTERS = {
     **{"windows-1257": ("ąčęėįšųūž", "āčēģīķļņšūž", "äõöüšž"), "windows-1253": _GREEK, "iso-8859-7": _GREEK},
     **{"windows-1251": _CYRILLIC, "koi8-r": (_RUSSIAN,), "iso-8859-5": (_RUSSIAN,), "mac-roman": _WESTERN},
     **{"cp850": _WESTERN, "cp852": _CENTRAL, "cp857": _TURKISH, "cp866": (_RUSSIAN,), "cp737": _GREEK},
+    "iso-8859-15": (*_WESTERN, "äõöüšž"),
     "cp1255": ("אבגדהוזחטיךכלםמןנסעףפץצקרשת",),
 }
 """The alphabets of an encoding's languages. Encodings whose names begin with cp cannot be declared."""
 _NO_LETTERS = re.compile("^[€°§µ‘“”„«»…½]+|[€°§µ‘“”„«»…½]+$|[\u00a0–—’·]|(?<=m)[²³]$")
 WORDS_THAT_FIT = 0.9  # the least share of words with letters beyond ASCII that a named encoding fits
-AS_GOOD = 0.97  # the share of the best encoding's words from which on another encoding is named too
+FEW_WORDS = 2  # different words, which may be names or faults: so many more tell nothing between encodings
+MOST_WORDS = 20_000  # different words that are looked at, of all files
 Changes = Mapping[str, object]
 """New values for keys of a policy's ``csv``."""
 
@@ -103,28 +106,86 @@ def as_options(changes: Changes) -> str:
     return " ".join(f"--{key.replace('_', '-')} {quote}{word}{quote}" for key, (quote, word) in words.items())
 
 
-def encodings_of(text: bytes) -> list[str]:
+def encodings_of(blocks: Iterable[bytes]) -> list[str]:
     """The encodings in which the words of a text are of a language; several if nothing tells them apart.
 
     A word fits an encoding if one alphabet has all its letters, and no accented capital follows a small letter.
+    Several are returned, too, if words that do not fit the best encoding have other letters in another one.
+
+    Args:
+        blocks: The text in pieces of whole lines.
     """
-    words = Counter(re.findall(rb"[A-Za-z]*[\x80-\xff][A-Za-z\x80-\xff]*", text))
+    words = Counter(_foreign_words(blocks))
     if any(_decoded(word, "utf-8") is not None for word in words):  # lines of several encodings
         return []
-    fitting: dict[tuple[str | None, ...], tuple[int, str]] = {}
-    for encoding, alphabets in _LETTERS.items():
+    fits = {encoding: _Fit.of(words, encoding) for encoding in _LETTERS}
+    order = sorted(fits, key=lambda encoding: -fits[encoding].share)
+    best = fits[order[0]]
+    if best.share < WORDS_THAT_FIT:
+        return []
+    likely = list[str]()
+    for encoding in order:
+        fit = fits[encoding]
+        is_close = fit.share >= WORDS_THAT_FIT and len(fit.language) >= len(best.language) - FEW_WORDS
+        if is_close or fit.reads_more_than(best):
+            likely += [encoding] if not any(fits[other].covers(fit) for other in likely) else []
+    return likely
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The words of a text as an encoding reads them.
+
+    Attributes:
+        share: The share of the words that fit, of the language that fits best.
+        language: The words of that language, with their texts.
+        texts: The words of any language that uses the encoding, with their texts.
+        decoded: All words, with their texts.
+    """
+
+    share: float
+    language: Mapping[bytes, str | None]
+    texts: Mapping[bytes, str | None]
+    decoded: Mapping[bytes, str | None]
+
+    @classmethod
+    def of(cls, words: Counter[bytes], encoding: str) -> _Fit:
+        """The fit of an encoding to counted words."""
         decoded = {word: _decoded(word, encoding) for word in words}
-        fits = max(sum(n for word, n in words.items() if _is_of(decoded[word], set(letters))) for letters in alphabets)
-        if fits > fitting.get(key := tuple(decoded.values()), (0, ""))[0]:
-            fitting[key] = (fits, encoding)
-    best = max((fits for fits, _ in fitting.values()), default=0)
-    enough = max(WORDS_THAT_FIT * words.total(), AS_GOOD * best)
-    return [encoding for fits, encoding in sorted(fitting.values(), key=lambda pair: -pair[0]) if fits >= enough > 0]
+        languages = [
+            {word: text for word, text in decoded.items() if _is_of(text, letters)}
+            for letters in map(set, _LETTERS[encoding])
+        ]
+        counts = [sum(map(words.__getitem__, language)) for language in languages]
+        best = languages[counts.index(max(counts))]
+        return cls(max(counts) / max(1, words.total()), best, dict(ChainMap(*languages)), decoded)
+
+    def reads_more_than(self, best: _Fit) -> bool:
+        """Whether it reads the words of the best encoding's language alike, and others as other words of its own."""
+        others = [word for word in self.texts if word not in best.language]
+        return best.language.items() <= self.decoded.items() and any(
+            self.texts[word] != best.decoded[word] for word in others
+        )
+
+    def covers(self, other: _Fit) -> bool:
+        """Whether it reads all words that fit another encoding alike."""
+        return self.decoded.items() >= other.texts.items()
 
 
-def letters_fit(text: bytes) -> tuple[list[Changes], str]:
+def _foreign_words(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The words with letters beyond ASCII, until so many are known."""
+    known = set[bytes]()
+    for line in chain.from_iterable(block.split(b"\n") for block in blocks if not block.isascii()):
+        for word in () if line.isascii() else re.findall(rb"[A-Za-z]*[\x80-\xff][A-Za-z\x80-\xff]*", line):
+            known.add(word)
+            yield word
+        if len(known) >= MOST_WORDS:
+            return
+
+
+def letters_fit(blocks: Iterable[bytes]) -> tuple[list[Changes], str]:
     """The likely encodings of a text as changes, and in words; no changes if one of them cannot be declared."""
-    likely = encodings_of(text)
+    likely = encodings_of(blocks)
     foreign = [encoding for encoding in likely if encoding.startswith("cp")]
     choices: list[Changes] = [] if foreign else [{"encoding": encoding} for encoding in likely]
     if foreign:

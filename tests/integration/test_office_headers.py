@@ -237,7 +237,34 @@ def test_an_encoding_is_tried_where_the_letters_are_its_own(
 )
 def test_letters_decide_between_encodings_as_far_as_they_can(encoding: str, words: str, tried: str) -> None:
     """Several are named where a text of each language may be meant; wrong letters are read by none."""
-    assert encodings_of(words.encode(encoding)) == tried.split()
+    assert encodings_of([words.encode(encoding)]) == tried.split()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "usual", "seldom", "tried"),
+    [
+        ("cp1250", "Köln", "Łódź", "windows-1252 windows-1250"),
+        ("cp1250", "Gießen", "Győr", "windows-1252 windows-1250"),
+        ("cp1254", "Muğla", "Noël", "windows-1257 windows-1252 windows-1250 windows-1254"),
+        ("cp1252", "Köln", "Škoda", "windows-1252"),
+        ("cp1250", "Łódź", "Weiß", "windows-1250"),
+        ("iso-8859-15", "Noël", "12 €", "iso-8859-15 windows-1257"),
+    ],
+)
+def test_seldom_words_of_another_language_are_looked_at(encoding: str, usual: str, seldom: str, tried: str) -> None:
+    """An encoding that reads them otherwise is named beside the one of most words."""
+    blocks = [f"{usual}\n" * 95, "Ulm\n", f"{seldom}\n" * 5]
+    assert encodings_of(block.encode(encoding) for block in blocks) == tried.split()
+
+
+def test_letters_of_all_files_decide(tmp_path: Path) -> None:
+    """However far from the beginning they stand."""
+    for name, word in (("a.csv", "Pécs"), ("b.csv", "Győr")):
+        lines = ["town,n", *(f"Ulm,{i % 9}" for i in range(12_000)), *(f"{word},{i % 9}" for i in range(1_000))]
+        (tmp_path / name).write_bytes("\n".join(lines).encode("cp1250") + b"\n")
+    with pytest.raises(WholeDoubt) as doubt:
+        look(tmp_path / "*.csv", fewest=5)
+    assert doubt.value.choices == [{"encoding": "windows-1252"}, {"encoding": "windows-1250"}]
 
 
 def test_a_line_that_is_one_field_is_named(tmp_path: Path) -> None:
