@@ -142,7 +142,7 @@ def opened(
         return connect(dataset, token=token_file, verify=verify or True, insecure_http=insecure_http)
     from pinq.provider.local import open as open_handle
 
-    if re.match(r"[\w.-]+:\d+/|[\w-]+(\.[\w-]+){2,}/", dataset):
+    if re.match(r"[\w.-]+:\d+/|[\w-]+(\.[\w-]+){2,}/", dataset) and not Path(dataset).parent.is_dir():
         raise typer.BadParameter("the address of a server begins with https://")
     if analyst is None:
         raise typer.BadParameter("--analyst is needed with a policy file")

@@ -210,7 +210,7 @@ def quoted(name: str) -> str:
 
 def said_by(error: duckdb.Error) -> str:
     """The first line of a database's error, without the name of its class; for the provider only."""
-    return re.sub(r"^([A-Z]\w* ?)+ Error: ", "", str(error).splitlines()[0])
+    return re.sub(r"^[A-Z][\w ]*? Error: ", "", str(error).splitlines()[0])
 
 
 def literal(text: str) -> str:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
 import pytest
 
@@ -19,6 +20,7 @@ from pinq.curator.monitor import Curator
 from pinq.curator.prepared import PreparedQuery, Released
 from pinq.curator.verbs import PREPARE
 from pinq.engine import open_engine
+from pinq.engine.sources import said_by
 from pinq.errors import BudgetExceeded, EngineError, LedgerError, PolicyError
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.queries import Count, Request, WireParts
@@ -284,6 +286,20 @@ def test_an_unreadable_source_is_explained_to_the_provider_only(place: Path) -> 
     assert "Parquet" not in str(error.value)
     with pytest.raises(PolicyError, match=r"cannot be read: .*arquet"):
         check(policy(place))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Invalid Input Error: no file", "no file"),
+        ("IO Error: no Error: here", "no Error: here"),
+        ("INTERNAL Error: x\nstack", "x"),
+        ("X" * 60, "X" * 60),
+    ],
+)
+def test_the_class_of_a_databases_error_is_left_out(text: str, said: str) -> None:
+    """Whatever its text is, in a moment."""
+    assert said_by(duckdb.Error(text)) == said
 
 
 @pytest.mark.parametrize(

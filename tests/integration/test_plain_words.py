@@ -307,6 +307,12 @@ def test_options_that_say_nothing_are_refused(tmp_path: Path, monkeypatch: pytes
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.csv", "d.jsonl"]
 
 
+def test_a_policy_in_a_folder_with_points_is_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("study-2024.05.v2").mkdir()
+    failed(run("query", "study-2024.05.v2/people.yaml", "count", "--epsilon", "1", "--analyst", "a"), "There is no", 1)
+
+
 def test_each_file_that_is_no_ledger_and_no_certificate_is_named_so(tmp_path: Path) -> None:
     other = tmp_path / "d.csv"
     other.write_text("a,b\n1,x\n", encoding="utf-8")
