@@ -30,7 +30,7 @@ from miners.fitted.route import encode_rows, length
 from miners.growth.candidates import attribute_names
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
-from pinq.language.products import Entry, Pairs, Products
+from pinq.language.products import MAX_ENTRIES, Entry, Pairs, Products
 from pinq.public.checks import first_of, text_of
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
@@ -102,8 +102,9 @@ class Norm:
         return self.numeric + self.categorical + self.target
 
     def limit(self, pairs: Pairs) -> float:
-        """The limit to which the norm of a row's products is shortened."""
-        return self._size if pairs == "sums" else self._expected * max(LIMIT, self.slack**GROWTH)
+        """The limit to which the norm of a row's products is shortened; no products are larger than the last."""
+        usual = self._size if pairs == "sums" else self._expected * max(LIMIT, self.slack**GROWTH)
+        return min(usual, MAX_ENTRIES**2)
 
     def sizes(self, rows: np.ndarray) -> np.ndarray:
         """The norms of the products of rows of numbers, with the usual indicators, shape (rows,)."""
@@ -234,14 +235,11 @@ class Coordinates:
         # About the largest of n normal numbers.
         reach = min(math.sqrt(2 * math.log(max(scales.rows, 2))), NORMAL_REACH)
         if norm is not None:
-            pairs = zip(columns, places, strict=True)
-            ends = [
-                (schema.numeric_columns[name].bounds, *centre_and_unit)
-                for name, centre_and_unit in pairs
-                if centre_and_unit
+            known = [
+                (schema.numeric_columns[name], place) for name, place in zip(columns, places, strict=True) if place
             ]
-            far = (abs(float(end) - centre) / unit for bounds, centre, unit in ends for end in bounds)
-            widest = max(far, default=1.0)
+            ends = [(float(end), place) for column, place in known for end in (column.low, column.high)]
+            widest = max((abs(end - centre) / unit for end, (centre, unit) in ends), default=1.0)
             reach = min(norm.reach(schema), max(LEAST_GRID, 2.0 ** math.ceil(math.log2(widest))))
         return cls(
             schema,

@@ -33,7 +33,7 @@ from pinq.errors import UNSPENT, BudgetExceeded, QueryError
 from pinq.ledger.events import Terms
 from pinq.provider.local import dummy_rows, simulate
 from pinq.public.epsilon import Epsilon
-from pinq.public.schema import Adjacency, Categorical, Numeric, Schema
+from pinq.public.schema import Adjacency, Categorical, Date, Numeric, Schema
 from tests.support.laws.fixed_noise import COINS
 from tests.support.requests.catalogue import FORMS, MINERS, Form
 from tests.support.requests.handles import ledger_of, simulated
@@ -119,6 +119,8 @@ def test_a_plan_is_free_and_equals_the_bill(form: Form) -> None:
     assert keeps_back(form) or miner.cost_ == plan.total
 
 
+DAYS = Date.model_validate({"lower": "2020-01-01", "upper": "2020-12-31"})
+CUT = Numeric(lower=-10, upper=10, cuts=(0, 5))
 COLUMN = st.one_of(
     st.builds(
         lambda count, nullable: Categorical(values=tuple("abcdefg"[:count]), nullable=nullable),
@@ -130,6 +132,7 @@ COLUMN = st.one_of(
         st.integers(0, 40),
         st.booleans(),
     ),
+    st.sampled_from([CUT, DAYS]),
 )
 
 
@@ -176,6 +179,19 @@ def test_the_ledger_equals_the_claim(
         assert (
             miner.cost_ == epsilon or miner.tree_.depth < depth or form.name == "DiffPC45"
         )  # whose leaves were pruned
+
+
+@every_form
+@pytest.mark.parametrize("epsilon", ["0.001", 10**6])
+def test_a_fit_at_the_ends_of_epsilon_spends_its_plan(form: Form, epsilon: Any) -> None:
+    """Of ten rows where there may be a million; numbers are dates, of two values, or cut by the policy."""
+    columns = {"day": DAYS, "cut": CUT, "two": Numeric(lower=3, upper=4, integer=True), "sex": SCHEMA.columns["sex"]}
+    schema = Schema(columns={**columns, "y": target_column(form.learns, 2)}, max_rows=10**6)
+    with simulated(schema, rows=10, epsilon=epsilon) as h:
+        miner = form.built(epsilon=epsilon)
+        assert miner.plan(schema, "y").total == Fraction(epsilon)
+        assert miner.fit(h, "y").cost_ == h.budget.spent
+        assert keeps_back(form) or miner.cost_ == Fraction(epsilon)
 
 
 @every_miner

@@ -162,3 +162,13 @@ def test_an_empty_list_is_not_all_columns_and_a_table_is_no_handle(rows: pd.Data
         assert not handle.budget.spent
     with pytest.raises(QueryError, match="learns from a private handle, not from DataFrame"):
         PCA(epsilon=1).fit(rows, rows["k"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("kind", "target"), [(PCA, None), (LinearDiscriminant, "k"), (LinearRegression, "y")])
+def test_hardly_any_noise_asks_for_no_more_than_any_products_have(kind: Any, target: str | None) -> None:
+    """The least noise keeps the longest rows, and a query has a largest norm."""
+    two = Categorical(values=("u", "v"))
+    schema = Schema(columns={"x": two, "k": two, "y": Numeric(lower=0, upper=1)}, max_rows=10**6)
+    with simulated(schema, rows=10, epsilon=10**6) as handle:
+        kind(epsilon=10**6, attributes=["x"]).fit(handle, target)
+        assert handle.budget.spent == 10**6
