@@ -140,12 +140,13 @@ class LifeTable:
         return np.concatenate([np.zeros((1, *ends.shape[2:])), steps])
 
     def restricted_mean(self, ends: np.ndarray) -> np.ndarray:
-        """Returns the mean time without an event up to the end of the last interval: the curve's area."""
+        """Returns the mean time without an event up to the last of ``ends``: the area under the curve."""
         curve = self.survival(ends)
         # Of an interval of w cells, the curve has fallen by (j + 1) / w in cell j: by (w + 1) / 2w on average.
         fallen = ((self.widths + 1) / (2 * self.widths))[:, None]
         mean = curve[:-1] - (curve[:-1] - curve[1:]) * fallen
-        return np.asarray(float(self.time.lower) + float(self.time.width) * self.widths @ mean)[None]
+        cells = self.widths @ mean - curve[-1]  # a row that is left after the last time counts with that time
+        return np.asarray(float(self.time.lower) + float(self.time.width) * cells)[None]
 
     def crossing(self, curve: np.ndarray, share: float = 0.5) -> float:
         """Returns the first time at which a curve is at most ``share``, between the ends of long intervals.

@@ -197,6 +197,17 @@ def test_a_median_that_noise_hides_is_not_endless() -> None:
     assert life.crossing(np.array([1, 0.9, 0.4, np.nan, np.nan])) < 12
 
 
+def test_a_restricted_mean_is_no_later_than_the_last_time(handle: Any) -> None:
+    """It is the area under the curve that is shown: 24 where all rows are left then."""
+    for intervals in (4, 24):
+        draft: Any = survival._draft(handle, "week", "event", intervals=intervals, epsilon=1)
+        counts = np.zeros(draft.parts.shape)
+        counts[-1, 0] = 900
+        result = draft.computed(counts, 1e-9)
+        assert result["week"].iloc[-1] == 24
+        assert result.restricted_mean["value"][0] == pytest.approx(24)
+
+
 def test_tables_beside_a_hidden_number_are_hidden(handle: Any) -> None:
     draft: Any = survival._draft(handle, "week", "event", "grade", epsilon=0.01)
     result = draft.computed(np.full(draft.parts.shape, 5), 100.0)
