@@ -392,21 +392,36 @@ class Workers:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _hear(self, worker: WorkerProcess) -> None:
-        """Receives a worker's messages until it ends (``EOFError``) or is silent (``TimeoutError``)."""
-        async with asyncio.timeout(START_SECONDS) as silence:
-            while True:
-                message = await worker.heard()
-                silence.reschedule(asyncio.get_running_loop().time() + SICK_SECONDS)
-                if not worker.life:
-                    self.alive.append(worker)
-                    self.problem = ""
-                worker.life = time.monotonic()
-                match message:
-                    case WorkerOutcome():
-                        worker.settle(message)
-                    case _, _, _ if worker.meter is not None:
-                        worker.send(_refused(worker.meter, *message))
-                await self._tell()
+        """Takes a worker's messages until it ends (``EOFError``) or is silent (``TimeoutError``).
+
+        Silence is counted in looks. A server that was stopped itself, with or without its workers, has one look
+        for all that time, and hears them before the next.
+        """
+        taking, silent = asyncio.create_task(self._take(worker)), 0.0
+        try:
+            while not taking.done():
+                life = worker.life
+                await asyncio.wait([taking], timeout=LOOK_SECONDS)
+                silent = silent + LOOK_SECONDS if worker.life == life else 0.0
+                if silent > (SICK_SECONDS if life else START_SECONDS):
+                    raise TimeoutError
+            await taking
+        finally:
+            taking.cancel()
+
+    async def _take(self, worker: WorkerProcess) -> None:
+        while True:
+            message = await worker.heard()
+            if not worker.life:
+                self.alive.append(worker)
+                self.problem = ""
+            worker.life = time.monotonic()
+            match message:
+                case WorkerOutcome():
+                    worker.settle(message)
+                case _, _, _ if worker.meter is not None:
+                    worker.send(_refused(worker.meter, *message))
+            await self._tell()
 
     async def _tell(self) -> None:
         """Wakes the waiting requests after a change of workers."""

@@ -232,6 +232,20 @@ def test_where_a_worker_ends_at_work_another_goes_on_with_the_request(
     assert served.pids() & pids == pids - {pid}
 
 
+def test_a_server_that_stood_still_keeps_its_workers(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was stopped for longer than a worker may be silent, and they lived."""
+    monkeypatch.setattr(workers, "SICK_SECONDS", 5.0)
+    pids = served.pids()
+
+    async def stand_still() -> None:
+        await asyncio.sleep(2 * workers.LOOK_SECONDS)
+        time.sleep(7.0)
+        await asyncio.sleep(2 * workers.LOOK_SECONDS)
+
+    served.run(stand_still())
+    assert served.pids() == pids
+
+
 def naps(_: Visit, __: bytes) -> str:
     """Works long enough to be looked at once."""
     time.sleep(1.5 * workers.LOOK_SECONDS)
