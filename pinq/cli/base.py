@@ -176,7 +176,7 @@ def print_or_write(text: str, output: Path | None, advice: str = "", shown: Sequ
 
 def require_ending(output: Path | None, *endings: str, name: str = "--output") -> None:
     """Refuses a file whose ending does not fit the written form."""
-    if output is not None and output.suffix not in ("", *endings):
+    if output is not None and output.suffix.lower() not in ("", *endings):
         raise typer.BadParameter(f"{output} must end in {' or '.join(endings)}", param_hint=name)
 
 

@@ -162,7 +162,9 @@ class _Worker:
             if isinstance(raised.__context__, MemoryError):
                 os._exit(1)  # as if the system had killed it: another worker tries
             error = raised.with_traceback(None)
-            if isinstance(error, PinqError) and (visit.leased or not isinstance(error, PolicyError)):
+            if isinstance(error, PolicyError) and not visit.leased:
+                error = PolicyError(str(error))  # a subclass may not be picklable
+            elif isinstance(error, PinqError):
                 error = Failure.of(error)
         except MemoryError:
             os._exit(1)

@@ -15,17 +15,20 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from pinq.analyst.tokens import digest
 from pinq.curator.deadline import Stopped
+from pinq.engine.formats import HeaderFault
 from pinq.errors import (
     EngineError,
     InternalError,
     LedgerError,
     NotAuthorised,
     PinqError,
+    PolicyError,
     TooManyRequests,
     Unavailable,
 )
@@ -38,7 +41,7 @@ from pinq.server.limits import Settings
 from pinq.server.log import RequestLog, unexpected
 from pinq.server.readiness import Readiness
 from pinq.server.replies import Visit, Work, begun
-from pinq.server.workers import Workers
+from pinq.server.workers import Workers, WorkerTask
 from tests.support.processes.servers import COLUMNS, people, publish, token_of
 
 QUERY = partial(replies.query, schema=None)
@@ -489,3 +492,16 @@ def test_a_worker_keeps_open_what_is_open_in_the_server(served: Served) -> None:
     with pytest.raises(LedgerError, match="another ledger is in the place"):
         Dataset.beside(replace(sent, salt=b"another"), served.dataset.meter)
     opened.close()
+
+
+def test_a_dataset_that_a_worker_cannot_open_is_named_to_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by an error whose class takes more than a text: the server reads its own pickle of it."""
+
+    def changed(*_: object) -> Dataset:
+        raise HeaderFault(["", "b"], "the header names no columns", [])
+
+    worker = workers._Worker(Mock(), Mock())
+    monkeypatch.setattr(worker, "_opened", changed)
+    task = WorkerTask(Visit("people", "token"), QUERY, b"", Mock(), frozenset())
+    outcome = pickle.loads(pickle.dumps(worker._done(task)))
+    assert (type(outcome.error), str(outcome.error)) == (PolicyError, "the header names no columns")
