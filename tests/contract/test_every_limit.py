@@ -44,10 +44,11 @@ BOUNDS: dict[str, tuple[Any, ...]] = {  # both ends, as the docstrings of the mi
 }
 
 
-def schema(columns: int = 4, classes: int = 3, values: int = 5) -> Schema:
+def schema(columns: int = 4, classes: int = 3, values: int = 5, points: int = 1001) -> Schema:
     """Half of the columns are numeric; ``y`` and ``z`` are targets."""
     numbers: dict[str, Any] = {
-        f"n{number}": Numeric(lower=0, upper=1000, integer=True) for number in range(columns // 2)
+        f"n{number}": Numeric(lower=0, upper=points - 1, integer=True, nullable=points == 1)
+        for number in range(columns // 2)
     }
     texts: dict[str, Any] = {f"c{number}": Categorical(values=tuple(range(values))) for number in range(columns // 2)}
     targets: dict[str, Any] = {
@@ -126,10 +127,10 @@ def test_no_parameter_makes_a_fit_spend_and_fail(name: str, params: dict[str, An
     assert not (asked and refusal), f"something was charged, then: {refusal}"
 
 
-@pytest.mark.parametrize("wide", [{"columns": 20}, {"classes": 30}, {"values": 2000}], ids=str)
+@pytest.mark.parametrize("wide", [{"columns": 20}, {"classes": 30}, {"values": 2000}, {"points": 1}], ids=str)
 @pytest.mark.parametrize("name", [*MINERS])
 def test_no_schema_makes_a_fit_spend_and_fail(name: str, wide: dict[str, int]) -> None:
-    """Many columns, classes or categories, neither."""
+    """Many columns, classes or categories, neither; nor numbers of one value."""
     if name == "Synthesizer" and "columns" in wide and not ASSURANCE:
         wide = {"columns": 8}  # its hundred rounds take half a minute with 20
     asked, refusal = outcome(name, {}, schema(**wide))
