@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Folders for rows that exceed the memory limit. They contain raw rows, so they must not outlive their process.
 
-A folder has a locked file while it is used. The system unlocks the file of a process that was killed,
-and the next process that makes a folder deletes the unlocked ones of its user.
+A folder is locked while it is used. The system unlocks the folder of a process that was killed, and
+the next process that makes a folder deletes the unlocked ones of its user. Empty ones stay: there is
+nothing in them, and a new folder is empty until it is locked.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-PREFIX, LOCK = "pinq-spill-", "lock"
+PREFIX = "pinq-spill-"
 
 
 def lock(descriptor: int, *, fails: bool = False) -> None:
-    """Locks a file until it is closed. Waits for a lock of another process, or raises ``OSError`` if it ``fails``."""
+    """Locks a file or folder until it is closed. Waits for another process, or raises ``OSError`` if it ``fails``."""
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if fails else 0))
 
@@ -32,21 +33,28 @@ def lock(descriptor: int, *, fails: bool = False) -> None:
 def spill_folder() -> Iterator[Path]:
     """Makes a folder that only this user can read; deletes it at the end, and first those of killed processes."""
     sweep()
-    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        with (folder / "unlocked").open("wb") as file:
-            lock(file.fileno())
-            (folder / "unlocked").rename(folder / LOCK)  # so no other process finds it before it is locked
-            yield folder
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name, _locked(Path(name)):
+        yield Path(name)
 
 
 def sweep() -> None:
     """Deletes the folders of killed processes of this user."""
-    if fcntl is None:
-        return
-    for file in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
+    folders = {rows.parent for rows in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/*")}
+    for folder in folders if fcntl is not None else ():
         with suppress(OSError):  # in use, or swept by another process
-            if file.parent.lstat().st_uid == os.getuid():
-                with file.open("rb") as stream:
-                    lock(stream.fileno(), fails=True)
-                    shutil.rmtree(file.parent)
+            if folder.lstat().st_uid == os.getuid():
+                with _locked(folder, fails=True):
+                    shutil.rmtree(folder)
+
+
+@contextmanager
+def _locked(folder: Path, *, fails: bool = False) -> Iterator[None]:
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        lock(descriptor, fails=fails)
+        yield
+    finally:
+        os.close(descriptor)
