@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -124,6 +125,7 @@ def measure(claim: Claim) -> dict[str, str]:
     """Runs a claim's command, and returns its figure with commit, date and minutes."""
     began = time.monotonic()
     environment = {"PATH": f"{sys.prefix}/bin:/usr/local/bin:/usr/bin:/bin", "HOME": str(ROOT / "build")}
+    environment |= {name: os.environ[name] for name in ("PINQ_DATA",) if name in os.environ}
     command = f"rm -f {LEFT[0]}; {claim.command}; cat {' '.join(LEFT)}"
     done = subprocess.run(
         ["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
