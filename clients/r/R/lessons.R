@@ -42,6 +42,13 @@ subset.pinq_part <- `[.pinq_part`
 #' @export
 dim.pinq_part <- function(x) lesson(x, "count rows", "noisy_count(h, epsilon = 0.1)")
 
+#' @export
+length.pinq_part <- dim.pinq_part
+
+#' @importFrom utils str
+#' @export
+str.pinq_part <- function(object, ...) print(object)
+
 #' @importFrom utils head
 #' @export
 head.pinq_part <- function(x, ...) lesson(x, "see what there is", "schema(h), or summary(h, \"{number}\", epsilon = 0.3)")

@@ -194,6 +194,8 @@ test_that("what would be ignored is refused, and nothing is spent", {
   expect_error(partition(people, calendar("age", "year")), "has no dates")
   expect_error(exp_mech(people, list("sex"), gini("job"), epsilon = 1), "are made by values")
   expect_error(subset(people, age > 3), "gives no rows")
+  expect_error(length(people), "noisy_count")
+  expect_output(str(people), "people")
   expect_error(people$epsilon <- 3, "is not changed")
   expect_error(people[["epsilon"]] <- 3, "is not changed")
   expect_equal(budget(people)$spent, before)
