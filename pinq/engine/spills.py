@@ -39,10 +39,9 @@ def spill_folder() -> Iterator[Path]:
 
 def sweep() -> None:
     """Deletes the folders of killed processes of this user."""
-    folders = {rows.parent for rows in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/*")}
-    for folder in folders if fcntl is not None else ():
-        with suppress(OSError):  # in use, or swept by another process
-            if folder.lstat().st_uid == os.getuid():
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if fcntl is not None else ():
+        with suppress(OSError):  # in use, or deleted by another process at any moment
+            if folder.lstat().st_uid == os.getuid() and any(folder.iterdir()):
                 with _locked(folder, fails=True):
                     shutil.rmtree(folder)
 

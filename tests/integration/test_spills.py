@@ -21,6 +21,12 @@ with spill_folder() as folder:
     input()
 """
 
+BUSY = """
+    with spill_folder() as folder:
+        (folder / "rows").write_text("secret")
+        assert (folder / "rows").exists()
+"""
+
 
 def test_the_folder_of_a_killed_process_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -60,3 +66,13 @@ def test_what_is_not_the_users_folder_stays(tmp_path: Path, monkeypatch: pytest.
         pass
     assert (other / "rows").exists()
     assert os.getuid() != 0 or (foreign / "rows").exists()
+
+
+def test_folders_that_come_and_go_disturb_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several processes make and delete folders at the same moments."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    again = f"from pinq.engine.spills import spill_folder\nfor _ in range(300):\n{BUSY}"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    others = [subprocess.Popen([sys.executable, "-c", again], env=environment) for _ in range(3)]
+    assert [process.wait(60) for process in others] == [0, 0, 0]
+    assert not [*tmp_path.iterdir()]
