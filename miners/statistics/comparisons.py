@@ -22,6 +22,7 @@ to 20, widens the interval to +- 2.65.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -39,6 +40,9 @@ from pinq.errors import QueryError
 from pinq.public.epsilon import EpsilonLike
 
 AssociationTest = Literal["pearson", "log-likelihood", "trend"]
+MAX_FREEDOM = (
+    1600  # degrees of freedom of a test of cells: a covariance of them takes a second, and of twice as many eight
+)
 TESTS = {"pearson": "chi-square", "log-likelihood": "G", "trend": "trend"}
 
 
@@ -103,6 +107,18 @@ def associated(axes: tuple[Axis, Axis], test: AssociationTest, cells: Cells) -> 
     frame = pd.DataFrame([[" and ".join(names), measure, *measured]], columns=["columns", "statistic", *NUMBERS])
     faint = cells.faint(cells.n / cells.counts.size) or not np.isfinite(measured).all()
     return cells.result(Result, frame, faint=faint, more=more, test=TESTS[test], **tested)
+
+
+def _association(axes: tuple[Axis, Axis], test: AssociationTest) -> Callable[[Cells], Result]:
+    """Returns ``associated`` of two columns. Raises ``QueryError`` for more cells than a test takes."""
+    freedom = math.prod(len(axis.labels) - 1 for axis in axes)
+    if test != "trend" and freedom > MAX_FREEDOM:
+        names = " and ".join(axis.name for axis in axes)
+        raise QueryError(
+            f"{names} make {freedom:,} degrees of freedom, and a test takes at most {MAX_FREEDOM:,}; name fewer parts, "
+            "by Groups or Cuts."
+        )
+    return partial(associated, axes, test)
 
 
 def _cramer(cells: Cells, plain: float, size: float, df: int) -> np.ndarray:
@@ -178,7 +194,7 @@ def independence(
     axes = (Axis.of(handle, a), Axis.of(handle, b))
     require_parts(*axes)
     title = f"{axes[0].name} and {axes[1].name}"
-    return drafted(handle, title, axes, partial(associated, axes, test), epsilon, level, reuse)
+    return drafted(handle, title, axes, _association(axes, test), epsilon, level, reuse)
 
 
 GroupTest = Literal["welch", "rank"]
@@ -304,5 +320,5 @@ def compare(
         raise QueryError("is for the means of two groups", parameter="alternative", allowed="'two-sided'")
     axes = (groups, compared)
     numeric = partial(_compared, *axes, test, alternative)
-    finish = numeric if len(compared.edges) else partial(associated, axes, "pearson")
+    finish = numeric if len(compared.edges) else _association(axes, "pearson")
     return drafted(handle, f"{compared.name} by {groups.name}", axes, finish, epsilon, level, reuse)

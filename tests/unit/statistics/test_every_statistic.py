@@ -28,6 +28,7 @@ from miners.statistics import (
 )
 from miners.statistics.life_tables import LifeTable
 from pinq.errors import QueryError
+from pinq.public.schema import Categorical, Schema
 
 YES_NO = pinq.Categorical(values=("no", "yes"))
 COLUMNS: dict[str, Any] = {
@@ -286,3 +287,13 @@ def test_columns_may_have_the_names_of_numbers() -> None:
     assert curves.plot().get_xlabel() == "value_"
     plt.close("all")
     assert list(hazard_ratio(h, "value", "event", "time", epsilon=1).rates) == ["time_", "events", "time"]
+
+
+def test_a_test_of_too_many_cells_is_refused_before_it_is_paid() -> None:
+    """Its covariance would take all memory after the charge."""
+    wide = Categorical(values=tuple(range(60)))
+    with pinq.simulate(Schema(columns={"a": wide, "b": wide}, max_rows=1000), rows=100, epsilon=10) as handle:
+        with pytest.raises(QueryError, match=r"a and b make 3,481 degrees of freedom, and a test takes at most 1,600"):
+            independence(handle, "a", "b", epsilon=1)
+        assert handle.budget.spent == 0
+        assert independence(handle, "a", "b", test="trend", epsilon=1).test == "trend"
