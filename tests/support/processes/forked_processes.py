@@ -92,7 +92,8 @@ class PinqProcess:
     def send_signal(self, sign: int) -> None:
         """Sends it a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, sign)
+            with suppress(ProcessLookupError):  # it has ended, and the process that forks has not said so yet
+                os.kill(self.pid, sign)
 
     def terminate(self) -> None:
         """Asks it to end."""
