@@ -196,7 +196,9 @@ def pooled_shape(sizes: np.ndarray, means: np.ndarray, moments: NoisyMoments) ->
     return _lifted(within, LIFTED_POOLED * noise_edge(moments.deviation / float(rows[0]), len(within)))[None]
 
 
-def normal_share(norm: Norm, proportions: np.ndarray, means: np.ndarray, shapes: np.ndarray, left: np.ndarray) -> float:
+def normal_share(
+    norm: Norm, proportions: np.ndarray, means: np.ndarray, shapes: np.ndarray, variances: np.ndarray
+) -> float:
     """The share of the variance of a row's squared length that normal classes of these shapes explain.
 
     Let rows be normal vectors times a length whose square has the mean 1 and the variance m. In d uncorrelated
@@ -210,7 +212,7 @@ def normal_share(norm: Norm, proportions: np.ndarray, means: np.ndarray, shapes:
         proportions: The shares of classes, shape (classes,).
         means: Their means in the numeric columns, shape (classes, numbers).
         shapes: Their covariances, shape (classes, numbers, numbers).
-        left: The variances of all rows after shortening, as shares of those before, shape (numbers,).
+        variances: The variances of all rows after shortening, as shares of those before, shape (numbers,).
     """
     drawn = np.random.default_rng(0).normal(size=(NORMAL_ROWS, means.shape[1]))
     rows = np.concatenate(
@@ -220,7 +222,7 @@ def normal_share(norm: Norm, proportions: np.ndarray, means: np.ndarray, shapes:
     rows -= np.average(rows, axis=0, weights=weights)
     rows /= np.sqrt(np.average(rows**2, axis=0, weights=weights))
     counted = weights * np.minimum(1, norm.limit("all") / norm.sizes(rows))
-    lost = 1 - float(np.clip(left / np.average(rows**2, axis=0, weights=counted), 0, 1).mean())
+    lost = 1 - float(np.clip(variances / np.average(rows**2, axis=0, weights=counted), 0, 1).mean())
     within = np.einsum("k,kde->de", proportions, shapes)
     correlations = within / np.sqrt(np.outer(np.diag(within), np.diag(within)))
     columns = len(within) ** 2 / float((correlations**2).sum())
@@ -228,18 +230,18 @@ def normal_share(norm: Norm, proportions: np.ndarray, means: np.ndarray, shapes:
 
 
 def classes_apart(
-    moments: NoisyMoments, coordinates: Coordinates, norm: Norm, own: bool
+    moments: NoisyMoments, coordinates: Coordinates, norm: Norm, separate: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sizes, means and shapes of classes, from the moments of each; with ``own`` each class has a shape."""
+    """Sizes, means and shapes of classes, from the moments of each; with ``separate`` each class has a shape."""
     sizes, means, covariances = moments.centred()
     errors, proportions = moments.deviation / sizes, sizes / sizes.sum()
     centre = proportions @ means
     pooled, together = np.einsum("k,kde->de", proportions, covariances), float(np.sqrt((proportions**2) @ errors**2))
     # Plus two deviations of noise, so that noise in squares or rows does not look like long tails.
-    left = np.diag(pooled + ((means - centre).T * proportions) @ (means - centre)) + 2 * ROOT * together
+    variances = np.diag(pooled + ((means - centre).T * proportions) @ (means - centre)) + 2 * ROOT * together
     means = _pulled(means, centre, errors[:, None])
     common = _lifted(pooled, LIFTED_POOLED * noise_edge(together, len(centre)))
-    if not own:
+    if not separate:
         return np.maximum(sizes, 1.0), means, common[None]
     numeric = np.array([entry.value is None for entry in coordinates.entries])
     apart = (covariances - pooled) * np.outer(numeric, numeric)
@@ -253,7 +255,7 @@ def classes_apart(
         return np.array([_lifted(shape, LIFTED_OWN * noise_edge(each, len(centre))) for shape, each in shapes])
 
     shapes = pulled(weights)[:, numeric][:, :, numeric]
-    share = normal_share(norm, proportions, means[:, numeric], shapes, left[numeric])
+    share = normal_share(norm, proportions, means[:, numeric], shapes, variances[numeric])
     return np.maximum(sizes, 1.0), means, pulled(weights * share**2)
 
 
@@ -275,9 +277,9 @@ class DiscriminantFit(LinearFit):
         moments = NoisyMoments(moments.matrices[: self.classes], moments.deviation)
         tell((*self.warnings(moments.rows), *coordinates.doubts))
         if self.shape == "each":
-            return Gaussians(coordinates, target, *classes_apart(moments, coordinates, self.norm, own=False))
+            return Gaussians(coordinates, target, *classes_apart(moments, coordinates, self.norm, separate=False))
         if self.shape == "own":
-            *_, shapes = classes_apart(moments, coordinates, self.norm, own=True)
+            *_, shapes = classes_apart(moments, coordinates, self.norm, separate=True)
         else:
             shapes = pooled_shape(sizes, means, moments)
         return Gaussians(coordinates, target, sizes, means, shapes)
@@ -375,6 +377,6 @@ class QuadraticDiscriminant(LinearDiscriminant):
     """
 
     def _checked(self, schema: Schema, target: str) -> DiscriminantFit:
-        alike = super()._checked(schema, target)
-        own = DiscriminantFit.of(self, schema, alike.columns, target, "own")
-        return alike if own.hidden else own
+        pooled = super()._checked(schema, target)
+        separate = DiscriminantFit.of(self, schema, pooled.columns, target, "own")
+        return pooled if separate.hidden else separate

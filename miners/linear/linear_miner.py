@@ -236,8 +236,8 @@ class LinearMiner(Miner):
         return self._linear.plot(ax)
 
 
-def draw_map(ax: Axes, numbers: np.ndarray, most: float, across: Sequence[str], down: Sequence[str]) -> None:
-    """Draws numbers from ``-most`` to ``most`` in two colours, with names across and down and a scale."""
+def draw_map(ax: Axes, numbers: np.ndarray, limit: float, across: Sequence[str], down: Sequence[str]) -> None:
+    """Draws numbers from ``-most`` to ``limit`` in two colours, with names across and down and a scale."""
     names, beside = [shorten(name) for name in across], [shorten(name, 16) for name in down]
-    drawn = named_map(ax, numbers, names, beside, size=7, cmap="RdBu", vmin=-most, vmax=most)
+    drawn = named_map(ax, numbers, names, beside, size=7, cmap="RdBu", vmin=-limit, vmax=limit)
     ax.figure.colorbar(drawn, ax=ax, pad=0.01).ax.tick_params(labelsize=7)

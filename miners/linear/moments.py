@@ -161,12 +161,12 @@ class Scales:
 
     Attributes:
         rows: The approximate number of rows.
-        found: The mean and the deviation of each column.
+        centres: The mean and the deviation of each column.
         unsure: The noise in the variance of each column, as a share of it; 1 if noise hides it.
     """
 
     rows: float
-    found: Mapping[str, tuple[float, float]]
+    centres: Mapping[str, tuple[float, float]]
     unsure: Mapping[str, float]
 
     @classmethod
@@ -189,7 +189,7 @@ class Scales:
 
     def in_units(self, schema: Schema, name: str) -> tuple[float, float]:
         """A mean and a deviation in units of the column, from those over its bounds."""
-        column, (mean, deviation) = schema.numeric_columns[name], self.found[name]
+        column, (mean, deviation) = schema.numeric_columns[name], self.centres[name]
         low, high = float(column.low), float(column.high)
         middle, half = (low + high) / 2, (high - low) / 2
         return middle + half * mean, max(half * deviation, float(column.width) / 4)
@@ -231,20 +231,20 @@ class Coordinates:
     @classmethod
     def of_scales(cls, schema: Schema, columns: tuple[str, ...], scales: Scales, norm: Norm | None = None) -> Self:
         """Columns in deviations; a norm decides where numbers are clamped, else the range of normal numbers."""
-        places = [scales.in_units(schema, name) if name in schema.numeric_columns else None for name in columns]
+        centred = [scales.in_units(schema, name) if name in schema.numeric_columns else None for name in columns]
         # About the largest of n normal numbers.
         reach = min(math.sqrt(2 * math.log(max(scales.rows, 2))), NORMAL_REACH)
         if norm is not None:
-            known = [
-                (schema.numeric_columns[name], place) for name, place in zip(columns, places, strict=True) if place
+            numeric = [
+                (schema.numeric_columns[name], scale) for name, scale in zip(columns, centred, strict=True) if scale
             ]
-            ends = [(float(end), place) for column, place in known for end in (column.low, column.high)]
+            ends = [(float(end), scale) for column, scale in numeric for end in (column.low, column.high)]
             widest = max((abs(end - centre) / unit for end, (centre, unit) in ends), default=1.0)
             reach = min(norm.reach(schema), max(LEAST_GRID, 2.0 ** math.ceil(math.log2(widest))))
         return cls(
             schema,
             columns,
-            tuple(places),
+            tuple(centred),
             float(np.clip(reach, *REACH)),
             tuple(scales.unsure.get(name, 1.0) for name in columns),
         )
@@ -445,8 +445,8 @@ def scale_line(schema: Schema, columns: Sequence[str], epsilon: Epsilon) -> Plan
 
 
 def product_line(
-    schema: Schema, norm: Norm, pairs: Pairs, asked: str, epsilon: Epsilon, level: int = 1, parts: int = 1
+    schema: Schema, norm: Norm, pairs: Pairs, text: str, epsilon: Epsilon, level: int = 1, parts: int = 1
 ) -> PlanLine:
     """The plan's line of a request for products."""
     noise = ROOT * count_scale(schema, epsilon) * norm.limit(pairs)
-    return PlanLine(level, asked, "noisy_sum", parts, epsilon.exact, noise)
+    return PlanLine(level, text, "noisy_sum", parts, epsilon.exact, noise)

@@ -372,7 +372,7 @@ class RegressionFit(LinearFit):
         tell((*target_range.doubts(deviation), *self.warnings(round(rows)), *coordinates.doubts))
         return RegressionLine.of(coordinates, target, scale, moments, rows, reach / coordinates.target_size(self.norm))
 
-    def _target_reach(self, most: float, target_range: TargetRange, scale: tuple[float, float]) -> float:
+    def _target_reach(self, limit: float, target_range: TargetRange, scale: tuple[float, float]) -> float:
         """The deviations at which the target is clamped: beyond the range with rows, and growing with ``slack``."""
         column = self.schema.numeric(self.target)
         widest, plain = (
@@ -380,7 +380,7 @@ class RegressionFit(LinearFit):
             for ends in (None, target_range.ends)
         )
         plain = plain if target_range.within else 0.0
-        return min(most, widest, max(plain, NORMAL_REACH * max(1.0, self.norm.slack ** (GROWTH / 4))))
+        return min(limit, widest, max(plain, NORMAL_REACH * max(1.0, self.norm.slack ** (GROWTH / 4))))
 
     def lines(self) -> Sequence[PlanLine]:
         """Returns a line for each query."""

@@ -19,7 +19,7 @@ from miners.synthesizer import matching
 from miners.synthesizer.fine_numbers import FineNumbers, pieces
 from miners.synthesizer.graphical_model import FEW_WALKS, TINY, WALKS, Clique, GraphicalModel, multiplied
 from miners.synthesizer.purchase import ALLOWED, CHECKED, EACH, EXPECTED, LEAST_NOISE, OFFERED, Purchase, divided
-from miners.synthesizer.relations import found, limits, occupied
+from miners.synthesizer.relations import detected, limits, occupied
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.language.products import Products
@@ -42,7 +42,7 @@ class Fitting:
     def learned(self) -> SyntheticTable:
         """Buys all tables; returns the last model."""
         purchase = self.purchase
-        for earlier in purchase.known:  # queried again, for the certificate
+        for earlier in purchase.logged:  # queried again, for the certificate
             self.bought.append(purchase.table(self.handle, earlier.before, earlier.epsilon, reuse=True))
         for column in purchase.singles:
             self._buy(column, purchase.single)
@@ -74,13 +74,13 @@ class Fitting:
         If sums are queried, the hidden cells of a column get one row together, which sums can increase.
         """
         purchase, sizes = self.purchase, self.purchase.sizes
-        masks = found(self.bought, sizes) | purchase.masks
-        most = 1.0 if purchase.sums else HIDEABLE
+        masks = detected(self.bought, sizes) | purchase.masks
+        hidden_share = 1.0 if purchase.sums else HIDEABLE
         for number, spec in enumerate(purchase.specs):
             if spec.column in purchase.schema.numeric_columns and not purchase.schema.numeric(spec.column).cuts:
                 cells = limits(purchase.schema, spec, spec.column).shape[1]
                 rows = model.marginal((number,)) * model.rows
-                self.seen[number] = clear = occupied(rows, self.bought, number, cells, most)
+                self.seen[number] = clear = occupied(rows, self.bought, number, cells, hidden_share)
                 weight = HIDDEN / np.maximum(rows * (~clear).sum(), HIDDEN) if number in purchase.summed else 0.0
                 masks[(number,)] = np.where(clear, 1.0, weight if purchase.sums else 0.0)
         return masks
@@ -119,41 +119,41 @@ class Fitting:
         sums = self._sums(tuple(spans.values()))
         noise = purchase.deviation(purchase.sums) * matching.limit(len(spans), purchase.reach) / model.rows
         numbers = sums[1:].reshape(2, -1).T / model.rows
-        known = {name: matching.features(ends[name], span) for name, span in spans.items()}
-        worth = matching.worth([*shares.values()], [*known.values()], numbers, noise)
-        asked: dict[Clique, np.ndarray] = {}
+        features = {name: matching.features(ends[name], span) for name, span in spans.items()}
+        worth = matching.worth([*shares.values()], [*features.values()], numbers, noise)
+        marginals: dict[Clique, np.ndarray] = {}
         for number, means in zip(purchase.summed, numbers, strict=True):
             name = purchase.specs[number].column
-            tilted = matching.tilt(shares[name], known[name], means, noise, worth)
+            tilted = matching.tilt(shares[name], features[name], means, noise, worth)
             after = np.bincount(homes[name], tilted, purchase.sizes[number])
             after[homes[name][-1] + 1 :] = max(0.0, 1 - float(tilted.sum()))  # of the cell of missing values
-            asked[(number,)] = after
+            marginals[(number,)] = after
             unsure = noise * (spans[name][1] - spans[name][0]) / 2
             fine[name] = replace(fine[name], counts=tilted * model.rows, deviation=LEAST_NOISE, unsure=unsure)
-        return model.brought(asked)
+        return model.brought(marginals)
 
     def rehearse(self) -> None:
         """Asks what comes before the first round, the round's choice, and the sums of numbers."""
-        self.bought += self.purchase.known
+        self.bought += self.purchase.logged
         for column in self.purchase.singles:
             self._buy(column, self.purchase.single)
         self._chosen(self._model(None), self.purchase.round, self.purchase.worth)
         if self.purchase.sums:
             self._sums()
 
-    def _offered(self, model: GraphicalModel, price: Epsilon, left: Epsilon) -> list[Clique]:
+    def _offered(self, model: GraphicalModel, price: Epsilon, remaining: Epsilon) -> list[Clique]:
         """The pairs that keep the junction tree small, those of uncovered columns first; if none, all that it holds."""
-        room = self.purchase.room(left) - sum(table.size for table in model.tables)
+        room = self.purchase.room(remaining) - sum(table.size for table in model.tables)
         # A table bought twice at one price would be one question, whose answer a fit that runs again takes twice.
         dear = {bought.columns for bought in self.bought if bought.epsilon == price}
         growth = model.tree.growth
-        held = [pair for pair in self.purchase.pairs if not growth[pair]]
+        contained = [pair for pair in self.purchase.pairs if not growth[pair]]
         bare = self.purchase.uncovered([columns for columns in model.potentials if len(columns) > 1])
         for pairs in ([pair for pair in self.purchase.pairs if bare & {*pair}], self.purchase.pairs):
             fitting = [pair for pair in pairs if pair not in dear and (not growth[pair] or growth[pair] <= room)]
             if fitting:
                 return self._drawn(fitting)
-        return self._drawn(held)
+        return self._drawn(contained)
 
     def _drawn(self, pairs: Sequence[Clique]) -> list[Clique]:
         """Some pairs by public coins, where the tables of all are too much for a request."""
@@ -161,10 +161,10 @@ class Fitting:
         cells = np.cumsum([EACH + self.purchase.cells(pairs[number]) for number in order])
         return [pairs[number] for number in sorted(order[: np.count_nonzero(cells <= OFFERED)])]
 
-    def _chosen(self, model: GraphicalModel, share: Epsilon, left: Epsilon) -> Clique:
+    def _chosen(self, model: GraphicalModel, share: Epsilon, remaining: Epsilon) -> Clique:
         """The pair whose table the model misses most, by ``exp_mech``."""
         epsilon, price = divided(share)
-        offered = self._offered(model, price, left)
+        offered = self._offered(model, price, remaining)
         specs, expected = [self.purchase.spec(pair) for pair in offered], model.pairs(offered)
         tables = [np.rint(expected[pair].ravel() * (EXPECTED * model.rows)).astype(np.int64) for pair in offered]
         score = Misfit(

@@ -119,18 +119,18 @@ class JunctionTree:
             remaining.remove(clique)
             self.cliques.append(clique)
             self.parents.append(parent)
-        places = range(len(self.cliques))
+        positions = range(len(self.cliques))
         self.near = [
-            [other for other in places if self.parents[other] == place or self.parents[place] == other]
-            for place in places
+            [other for other in positions if self.parents[other] == position or self.parents[position] == other]
+            for position in positions
         ]
         self._homes: dict[Clique, int] = {}
 
     def home(self, columns: Clique) -> int:
         """The position of the smallest clique that contains some columns; -1 for none."""
         if columns not in self._homes:
-            holding = [place for place, clique in enumerate(self.cliques) if {*columns} <= {*clique}]
-            self._homes[columns] = min(holding, key=lambda place: self._cells(self.cliques[place]), default=-1)
+            holding = [position for position, clique in enumerate(self.cliques) if {*columns} <= {*clique}]
+            self._homes[columns] = min(holding, key=lambda position: self._cells(self.cliques[position]), default=-1)
         return self._homes[columns]
 
     def _cells(self, columns: Iterable[int]) -> int:
@@ -154,54 +154,56 @@ class JunctionTree:
         home = self.home((column,))
         walk: list[tuple[int, int, int, Clique]] = [(home, home, 0, ())]
         while walk:
-            place, before, cells, shared = walk.pop()
-            inside = column in self.cliques[place]
-            for other in {*self.cliques[place]} - {column}:
+            position, before, cells, shared = walk.pop()
+            inside = column in self.cliques[position]
+            for other in {*self.cliques[position]} - {column}:
                 yield other, 0 if inside else cells + self._cells((column, other, *shared))
-            for after in {*self.near[place]} - {before}:
-                parting = self.separator(max(place, after))  # of two neighbours the later is the child
+            for after in {*self.near[position]} - {before}:
+                parting = self.separator(max(position, after))  # of two neighbours the later is the child
                 further = cells + self._cells((column, *shared, *parting))
                 if inside:
                     further = 0
                 elif not shared:  # no table connects these parts of the tree, so a clique of the pair suffices
                     further, parting = 0, ()
-                walk.append((after, place, further, parting))
+                walk.append((after, position, further, parting))
 
     def calibrated(self, potentials: Mapping[Clique, np.ndarray]) -> list[np.ndarray]:
         """The marginal of each clique under a sum of log potentials."""
         logs = [np.zeros([self.sizes[column] for column in clique]) for clique in self.cliques]
         for columns, potential in potentials.items():
-            place = self.home(columns)
-            logs[place] += self.spread(potential, columns, place)
+            position = self.home(columns)
+            logs[position] += self.spread(potential, columns, position)
         tables: list[np.ndarray] = []
-        for place, log in reversed([*enumerate(logs)]):  # up to the first: each clique given its separator
-            shared = self.separator(place)
-            away = tuple(axis for axis, column in enumerate(self.cliques[place]) if column not in shared)
+        for position, log in reversed([*enumerate(logs)]):  # up to the first: each clique given its separator
+            shared = self.separator(position)
+            away = tuple(axis for axis, column in enumerate(self.cliques[position]) if column not in shared)
             largest = log.max(axis=away, keepdims=True)
             table = np.exp(log - largest)
             totals = table.sum(axis=away, keepdims=True)
             tables.append(table / totals)
-            if place:
+            if position:
                 message = (largest + np.log(totals)).reshape([self.sizes[column] for column in shared])
-                logs[self.parents[place]] += self.spread(message, shared, self.parents[place])
+                logs[self.parents[position]] += self.spread(message, shared, self.parents[position])
         tables.reverse()
-        for place in range(1, len(tables)):  # and down again
-            known = _summed(tables[self.parents[place]], self.cliques[self.parents[place]], self.separator(place))
-            tables[place] *= self.spread(known, self.separator(place), place)
+        for position in range(1, len(tables)):  # and down again
+            marginal = _summed(
+                tables[self.parents[position]], self.cliques[self.parents[position]], self.separator(position)
+            )
+            tables[position] *= self.spread(marginal, self.separator(position), position)
         return tables
 
     def marginal(self, tables: Sequence[np.ndarray], columns: Clique) -> np.ndarray:
         """The marginal of columns in one clique, an axis for each."""
         return _summed(tables[self.home(columns)], self.cliques[self.home(columns)], columns)
 
-    def separator(self, place: int) -> Clique:
+    def separator(self, position: int) -> Clique:
         """The columns that a clique shares with its parent; none for the first."""
-        parent = self.cliques[self.parents[place]] if place else ()
-        return tuple(column for column in self.cliques[place] if column in parent)
+        parent = self.cliques[self.parents[position]] if position else ()
+        return tuple(column for column in self.cliques[position] if column in parent)
 
-    def spread(self, table: np.ndarray, columns: Clique, place: int) -> np.ndarray:
+    def spread(self, table: np.ndarray, columns: Clique, position: int) -> np.ndarray:
         """A table of some columns with an axis for each column of a clique."""
-        return table.reshape([self.sizes[column] if column in columns else 1 for column in self.cliques[place]])
+        return table.reshape([self.sizes[column] if column in columns else 1 for column in self.cliques[position]])
 
 
 def _summed(table: np.ndarray, clique: Clique, columns: Clique) -> np.ndarray:
@@ -228,28 +230,28 @@ class _Walks:
         tree, home = self.tree, self.tree.home((column,))
         walk: list[tuple[int, int, Clique, np.ndarray]] = [(home, home, (column,), np.eye(tree.sizes[column]))]
         while walk and missing:
-            place, before, given, shares = walk.pop()
-            for other in missing & {*tree.cliques[place]}:
-                yield other, self._joined(place, given, shares, (other,))
-            missing = missing - {*tree.cliques[place]}
-            for after in {*tree.near[place]} - {before}:
-                parting = tree.separator(max(place, after))
-                joint = self._joined(place, given, shares, parting)
-                known = joint.sum(axis=0)
-                walk.append((after, place, parting, np.divide(joint, known, out=joint * 0, where=known > 0)))
+            position, before, given, shares = walk.pop()
+            for other in missing & {*tree.cliques[position]}:
+                yield other, self._joined(position, given, shares, (other,))
+            missing = missing - {*tree.cliques[position]}
+            for after in {*tree.near[position]} - {before}:
+                parting = tree.separator(max(position, after))
+                joint = self._joined(position, given, shares, parting)
+                totals = joint.sum(axis=0)
+                walk.append((after, position, parting, np.divide(joint, totals, out=joint * 0, where=totals > 0)))
 
-    def _joined(self, place: int, given: Clique, shares: np.ndarray, wanted: Clique) -> np.ndarray:
+    def _joined(self, position: int, given: Clique, shares: np.ndarray, wanted: Clique) -> np.ndarray:
         """The joint marginal of a column with wanted columns of a clique, from its shares given other columns of it."""
         both = [column for column in given if column in wanted]
         lost = [column for column in given if column not in both]
         order = [*both, *lost, *(column for column in wanted if column not in both)]
         rows = [math.prod(self.tree.sizes[column] for column in columns) for columns in (both, lost)]
-        if (place, given, wanted) not in self.sums:
+        if (position, given, wanted) not in self.sums:
             axes = tuple(sorted(order))
-            table = _summed(self.tables[place], self.tree.cliques[place], axes)
-            self.sums[place, given, wanted] = table.transpose(list(map(axes.index, order))).reshape(*rows, -1)
-        known = shares.transpose(list(map((-1, *given).index, (*both, -1, *lost))))
-        joint = known.reshape(rows[0], -1, rows[1]) @ self.sums[place, given, wanted]
+            table = _summed(self.tables[position], self.tree.cliques[position], axes)
+            self.sums[position, given, wanted] = table.transpose(list(map(axes.index, order))).reshape(*rows, -1)
+        conditional = shares.transpose(list(map((-1, *given).index, (*both, -1, *lost))))
+        joint = conditional.reshape(rows[0], -1, rows[1]) @ self.sums[position, given, wanted]
         names = [*both, -1, *order[len(given) :]]
         shape = [len(shares) if name < 0 else self.tree.sizes[name] for name in names]
         return joint.reshape(shape).transpose(list(map(names.index, (-1, *wanted))))
@@ -285,7 +287,7 @@ class GraphicalModel:
         sizes: Sequence[int],
         measured: Sequence[Measurement],
         usual: float,
-        most: float = math.inf,
+        max_rows: float = math.inf,
         before: GraphicalModel | None = None,
         walks: int = WALKS,
     ) -> GraphicalModel:
@@ -295,16 +297,16 @@ class GraphicalModel:
             sizes: The cells of each column.
             measured: The tables; each column must be in one.
             usual: The deviation, in rows, of a usual table's noise; it scales the weight of independence.
-            most: The largest possible number of rows.
+            max_rows: The largest possible number of rows.
             before: A model of fewer tables to start from.
             walks: The largest number of walks through the tree.
         """
-        rows = min(total_rows(measured), most)
+        rows = min(total_rows(measured), max_rows)
         independent = {margin.columns: _log_probabilities(margin) for margin in _margins(sizes, measured)}
         tables = {columns: _shrunk(table, sizes) for columns, table in _combined(measured).items()}
-        known = {} if before is None else before.potentials
+        earlier = {} if before is None else before.potentials
         potentials = {
-            columns: known.get(columns, independent.get(columns, np.zeros([sizes[column] for column in columns])))
+            columns: earlier.get(columns, independent.get(columns, np.zeros([sizes[column] for column in columns])))
             for columns in tables
         }
         model = cls(tuple(sizes), rows, potentials)
@@ -313,11 +315,11 @@ class GraphicalModel:
         _Fit(model.tree, model.tables, potentials, independent).solve(tables, rows, usual, walks)
         return model
 
-    def brought(self, asked: Mapping[Clique, np.ndarray]) -> GraphicalModel:
+    def brought(self, shares: Mapping[Clique, np.ndarray]) -> GraphicalModel:
         """The closest model with about the given shares of columns, which are set one after the other, repeatedly."""
         model = replace(self, potentials=(potentials := dict(self.potentials)))
         vars(model).update(tree=self.tree, tables=[table.copy() for table in self.tables])
-        _Fit(model.tree, model.tables, potentials, {}).bring(asked)
+        _Fit(model.tree, model.tables, potentials, {}).bring(shares)
         return model
 
     def marginal(self, columns: Clique) -> np.ndarray:
@@ -347,13 +349,17 @@ class GraphicalModel:
         which has less sampling noise than independent draws.
         """
         codes = np.zeros((rows, len(self.sizes)), dtype=np.int64)
-        for place, clique in enumerate(self.tree.cliques):
-            known = self.tree.separator(place)
-            new = tuple(column for column in clique if column not in known)
-            order = [clique.index(column) for column in (*known, *new)]
-            shares = self.tables[place].transpose(order).reshape(math.prod(self.sizes[column] for column in known), -1)
+        for position, clique in enumerate(self.tree.cliques):
+            separator = self.tree.separator(position)
+            new = tuple(column for column in clique if column not in separator)
+            order = [clique.index(column) for column in (*separator, *new)]
+            shares = (
+                self.tables[position]
+                .transpose(order)
+                .reshape(math.prod(self.sizes[column] for column in separator), -1)
+            )
             cells = np.zeros(rows, dtype=np.int64)  # of the joint table of the known columns
-            for column in known:
+            for column in separator:
                 cells = cells * self.sizes[column] + codes[:, column]
             drawn = np.unravel_index(_rounded_draw(shares, cells, random), [self.sizes[column] for column in new])
             codes[:, new] = np.column_stack(drawn)
@@ -427,7 +433,8 @@ def _combined(measured: Iterable[Measurement]) -> dict[Clique, Measurement]:
         weight = table.deviation**-2
         sums[table.columns] = counts + weight * table.counts, weights + weight
     return {
-        own: Measurement(own, np.asarray(counts / weights), weights**-0.5) for own, (counts, weights) in sums.items()
+        columns: Measurement(columns, np.asarray(counts / weights), weights**-0.5)
+        for columns, (counts, weights) in sums.items()
     }
 
 
@@ -484,68 +491,68 @@ class _Fit:
         """Walks at most ``walks`` times, until the errors of tables are below ``ACCURACY``."""
         self.rows, self.usual = rows, usual / rows
         enough = ACCURACY**2 * sum(table.counts.size for table in measured.values())
-        self._walk(measured, lambda place, columns: self._improve(place, measured[columns]), walks, enough)
+        self._walk(measured, lambda position, columns: self._improve(position, measured[columns]), walks, enough)
 
-    def bring(self, asked: Mapping[Clique, np.ndarray]) -> None:
+    def bring(self, shares: Mapping[Clique, np.ndarray]) -> None:
         """Walks ``SWEEPS`` times, and sets the shares of each column on the way."""
-        self._walk(asked, lambda place, columns: self._give(place, columns, asked[columns]), SWEEPS, -math.inf)
+        self._walk(shares, lambda position, columns: self._give(position, columns, shares[columns]), SWEEPS, -math.inf)
 
     def _walk(self, groups: Iterable[Clique], change: _Change, walks: int, enough: float) -> None:
         """Walks at most ``walks`` times, until the sum of changes is below ``enough``; then sends all messages."""
-        own: list[list[Clique]] = [[] for _ in self.tables]
+        groups_at: list[list[Clique]] = [[] for _ in self.tables]
         for columns in groups:
-            own[self.tree.home(columns)].append(columns)
+            groups_at[self.tree.home(columns)].append(columns)
         for _ in range(walks):
-            if self._visit(0, own, change) < enough:
+            if self._visit(0, groups_at, change) < enough:
                 break
-        for place in range(1, len(self.tables)):
-            self._send(self.tree.parents[place], place)
+        for position in range(1, len(self.tables)):
+            self._send(self.tree.parents[position], position)
 
-    def _visit(self, place: int, own: Sequence[Sequence[Clique]], change: _Change) -> float:
+    def _visit(self, position: int, groups_at: Sequence[Sequence[Clique]], change: _Change) -> float:
         """Changes a clique and all cliques beyond it; returns the sum of the results."""
-        total = sum(change(place, columns) for columns in own[place])
-        for child in self.tree.near[place]:
-            if self.tree.parents[child] == place:
-                self._send(place, child)
-                total += self._visit(child, own, change)
-                self._send(child, place)
+        total = sum(change(position, columns) for columns in groups_at[position])
+        for child in self.tree.near[position]:
+            if self.tree.parents[child] == position:
+                self._send(position, child)
+                total += self._visit(child, groups_at, change)
+                self._send(child, position)
         return total
 
-    def _send(self, place: int, other: int) -> None:
+    def _send(self, position: int, other: int) -> None:
         """Sends the marginal of a separator to a neighbour, unless the neighbour has it."""
-        if (place, other) in self.stale:
-            self.stale.remove((place, other))
-            edge = max(place, other)  # of two neighbours the later is the child
+        if (position, other) in self.stale:
+            self.stale.remove((position, other))
+            edge = max(position, other)  # of two neighbours the later is the child
             parting = self.tree.separator(edge)
-            marginal = _summed(self.tables[place], self.tree.cliques[place], parting)
-            self._multiply(other, parting, marginal / np.maximum(self.shared[edge], TINY), place)
+            marginal = _summed(self.tables[position], self.tree.cliques[position], parting)
+            self._multiply(other, parting, marginal / np.maximum(self.shared[edge], TINY), position)
             self.shared[edge] = marginal
 
-    def _multiply(self, place: int, columns: Clique, factor: np.ndarray, source: int = -1) -> None:
-        self.tables[place] *= self.tree.spread(factor, columns, place)
-        self.stale |= {(place, other) for other in self.tree.near[place] if other != source}
+    def _multiply(self, position: int, columns: Clique, factor: np.ndarray, source: int = -1) -> None:
+        self.tables[position] *= self.tree.spread(factor, columns, position)
+        self.stale |= {(position, other) for other in self.tree.near[position] if other != source}
 
-    def _give(self, place: int, columns: Clique, shares: np.ndarray) -> float:
+    def _give(self, position: int, columns: Clique, shares: np.ndarray) -> float:
         """Sets the shares of columns, in cells that are not empty; returns 0."""
-        now = _summed(self.tables[place], self.tree.cliques[place], columns)
+        now = _summed(self.tables[position], self.tree.cliques[position], columns)
         after = np.where(now > 0, shares, 0.0)
         factor = after / np.maximum(now * after.sum(), TINY)
         self.potentials |= multiplied({columns: self.potentials.get(columns, np.zeros_like(now))}, {columns: factor})
-        self._multiply(place, columns, factor)
+        self._multiply(position, columns, factor)
         return 0.0
 
-    def _improve(self, place: int, table: Measurement) -> float:
+    def _improve(self, position: int, table: Measurement) -> float:
         """Corrects the potential of one table if its error is large; returns the squared error before."""
         columns, deviation = table.columns, table.deviation / self.rows
         shares = table.counts.reshape([self.tree.sizes[column] for column in columns]) / self.rows
         pull = RESISTANCE * deviation**2 / self.usual
-        marginal = np.maximum(_summed(self.tables[place], self.tree.cliques[place], columns), TINY)
+        marginal = np.maximum(_summed(self.tables[position], self.tree.cliques[position], columns), TINY)
         wanted = shares - pull * (self.potentials[columns] - self.base.get(columns, 0.0))
         squares = float(((marginal - wanted) ** 2).sum()) / deviation**2
         if squares > ACCURACY**2 * marginal.size:
             after, step = _least(marginal, wanted, pull)
             self.potentials[columns] = self.potentials[columns] + step
-            self._multiply(place, columns, after / marginal)
+            self._multiply(position, columns, after / marginal)
         return squares
 
 

@@ -75,10 +75,12 @@ def spread(shares: np.ndarray, middles: np.ndarray, reach: float) -> tuple[float
     return mean - half, mean + half
 
 
-def worth(shares: Sequence[np.ndarray], known: Sequence[np.ndarray], numbers: np.ndarray, noise: float) -> np.ndarray:
+def worth(
+    shares: Sequence[np.ndarray], features: Sequence[np.ndarray], numbers: np.ndarray, noise: float
+) -> np.ndarray:
     """The numbers of rows for which the model's means and squares count, shape (2,); arguments as of ``tilt``."""
-    means = np.array([column_shares @ each for column_shares, each in zip(shares, known, strict=True)])
-    squares = np.array([column_shares @ each**2 for column_shares, each in zip(shares, known, strict=True)])
+    means = np.array([column_shares @ each for column_shares, each in zip(shares, features, strict=True)])
+    squares = np.array([column_shares @ each**2 for column_shares, each in zip(shares, features, strict=True)])
     # Squares of Laplace noise of variance v have the mean v and the variance 5 v²; one deviation more may be noise.
     hidden = noise**2 * (len(means) + math.sqrt(5 * len(means)))
     gaps = ((numbers - means) ** 2).sum(axis=0) - hidden
@@ -97,13 +99,13 @@ def features(ends: np.ndarray, span: tuple[float, float]) -> np.ndarray:
 
 
 def tilt(
-    shares: np.ndarray, known: np.ndarray, numbers: np.ndarray, noise: float, rows: np.ndarray | float = WORTH
+    shares: np.ndarray, features: np.ndarray, numbers: np.ndarray, noise: float, rows: np.ndarray | float = WORTH
 ) -> np.ndarray:
     """Changes the shares of pieces so that they have about the noisy means.
 
     Args:
         shares: The share of rows of each piece, shape (pieces,). The remaining rows have no number.
-        known: The mean number and square of each piece, shape (pieces, 2).
+        features: The mean number and square of each piece, shape (pieces, 2).
         numbers: The noisy means of both, shape (2,); a row without a number counts as 0.
         noise: The deviation of their noise.
         rows: The number of rows for which the means of ``shares`` count, one or shape (2,).
@@ -114,7 +116,7 @@ def tilt(
     missing = missing if missing > SMALL else 0.0
 
     def value(at: np.ndarray) -> tuple[float, np.ndarray]:
-        powers = np.where(shares > 0, known @ at, -np.inf)
+        powers = np.where(shares > 0, features @ at, -np.inf)
         largest = float(powers.max(initial=0.0 if missing else -np.inf))  # so that no power overflows
         parts = shares * np.exp(powers - largest)
         total = float(parts.sum()) + (missing and missing * math.exp(-largest))
@@ -122,8 +124,8 @@ def tilt(
 
     now, parts = value(slope)
     for _ in range(STEPS):
-        mean = parts @ known
-        spread = (known.T * parts) @ known - np.outer(mean, mean) + np.diag(ridge)
+        mean = parts @ features
+        spread = (features.T * parts) @ features - np.outer(mean, mean) + np.diag(ridge)
         step = np.linalg.solve(spread, mean - numbers + ridge * slope)
         while np.abs(step).max() > SMALL and value(slope - step)[0] > now:
             step = step / 2

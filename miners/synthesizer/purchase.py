@@ -2,7 +2,7 @@
 """``Purchase`` divides the epsilon of a synthesizer among tables, before the first query; its plan follows.
 
 Privacy:
-    Claim: the tables of columns, the rounds and the checks add up to ``total``, or with known tables
+    Claim: the tables of columns, the rounds and the checks add up to ``total``, or with logged tables
     to ``needed``. Why: all queries concern the same rows, so losses add up (sequential composition).
     The shares are whole nano-epsilons, computed from the schema and from earlier answers.
     Held by: tests/unit/synthesizer/test_synthesizer.py.
@@ -81,7 +81,7 @@ class Purchase:
         specs: The cells of each column.
         epsilon: The cost of all queries.
         target: The column whose tables weigh more; None for none.
-        known: Tables that were in the log before.
+        logged: Tables that the log had before.
         order: Pairs of numeric columns; the first is never the larger.
     """
 
@@ -89,7 +89,7 @@ class Purchase:
     specs: tuple[Values | Cuts, ...]
     epsilon: Epsilon
     target: str | None
-    known: tuple[Bought, ...] = ()
+    logged: tuple[Bought, ...] = ()
     order: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -122,9 +122,9 @@ class Purchase:
 
     @property
     def ordered(self) -> list[Clique]:
-        """The declared pairs whose tables may be queried and are not known, as many as there are rounds."""
-        known = {table.columns for table in self.known}
-        return [pair for pair in self.masks if pair in self.pairs and pair not in known][: self.turns]
+        """The declared pairs whose tables may be queried and are not in the log, as many as there are rounds."""
+        logged = {table.columns for table in self.logged}
+        return [pair for pair in self.masks if pair in self.pairs and pair not in logged][: self.turns]
 
     @property
     def single(self) -> Epsilon:
@@ -133,8 +133,8 @@ class Purchase:
 
     @property
     def singles(self) -> list[Clique]:
-        """The columns whose tables are queried: all without a known table that is as exact."""
-        exact = {table.columns for table in self.known if table.epsilon >= self.single}
+        """The columns whose tables are queried: all without a logged table that is as exact."""
+        exact = {table.columns for table in self.logged if table.epsilon >= self.single}
         return [(column,) for column in range(len(self.specs)) if (column,) not in exact]
 
     @cached_property
@@ -174,7 +174,7 @@ class Purchase:
     @property
     def checks(self) -> Epsilon:
         """The cost of the table of a checked pair; 0 if rounds measure most pairs."""
-        unknown = set(self.pairs) - {table.columns for table in self.known}
+        unknown = set(self.pairs) - {table.columns for table in self.logged}
         return self.total * CHECKS // (100 * CHECKED) if len(unknown) > 2 * CHECKED else ZERO
 
     @property
@@ -195,10 +195,10 @@ class Purchase:
         """The first cost of a round."""
         return self.worth // self.turns
 
-    def uncovered(self, known: Sequence[Clique]) -> set[int]:
+    def uncovered(self, groups: Sequence[Clique]) -> set[int]:
         """The columns that are in none of some tables, if rounds are few; else none."""
         few = self.turns < FEW_ROUNDS * len(self.specs)
-        return set(range(len(self.specs))).difference(*known) if few else set()
+        return set(range(len(self.specs))).difference(*groups) if few else set()
 
     @property
     def usual(self) -> float:
@@ -207,8 +207,8 @@ class Purchase:
 
     @property
     def rounds(self) -> Epsilon:
-        """The cost of all rounds: each known table of several columns replaces at most one round."""
-        standing = [min(table.epsilon, self.round).nano for table in self.known if len(table.columns) > 1]
+        """The cost of all rounds: each logged table of several columns replaces at most one round."""
+        standing = [min(table.epsilon, self.round).nano for table in self.logged if len(table.columns) > 1]
         remaining = self.worth - Epsilon(sum(standing))
         return remaining if remaining >= self.round or not standing else ZERO
 
@@ -218,22 +218,22 @@ class Purchase:
         numbers = self.fine * len(self.fines) + self.sums
         return self.single * len(self.singles) + self.rounds + self.checks * CHECKED + numbers
 
-    def room(self, left: Epsilon) -> float:
+    def room(self, remaining: Epsilon) -> float:
         """The largest number of cells of the junction tree, given the remaining cost of rounds."""
         # Early choices leave room for later ones, and a first pair fits with any number of cells.
-        return sum(self.sizes) + TREE_CELLS * (1 - 0.7 * left.nano / max(1, self.worth.nano))
+        return sum(self.sizes) + TREE_CELLS * (1 - 0.7 * remaining.nano / max(1, self.worth.nano))
 
-    def table(self, handle: PrivateQueryable, asked: Clique, epsilon: Epsilon, *, reuse: bool = False) -> Bought:
+    def table(self, handle: PrivateQueryable, queried: Clique, epsilon: Epsilon, *, reuse: bool = False) -> Bought:
         """Buys the table of some columns, in any order; with ``reuse`` reads it from the log."""
-        answer = handle.partition(self.spec(asked)).noisy_count(epsilon=epsilon, reuse=reuse)
-        counts = np.asarray(answer, dtype=np.float64).reshape([self.sizes[column] for column in asked])
-        flat = counts.transpose(np.argsort(asked)).ravel()
-        return Bought(tuple(sorted(asked)), flat, self.deviation(epsilon), epsilon, asked if reuse else ())
+        answer = handle.partition(self.spec(queried)).noisy_count(epsilon=epsilon, reuse=reuse)
+        counts = np.asarray(answer, dtype=np.float64).reshape([self.sizes[column] for column in queried])
+        flat = counts.transpose(np.argsort(queried)).ravel()
+        return Bought(tuple(sorted(queried)), flat, self.deviation(epsilon), epsilon, queried if reuse else ())
 
     @property
     def before(self) -> Epsilon:
-        """The cost of the known tables."""
-        return Epsilon(sum(table.epsilon.nano for table in self.known))
+        """The cost of the logged tables."""
+        return Epsilon(sum(table.epsilon.nano for table in self.logged))
 
     def with_history(self, handle: PrivateQueryable, history: bool | Sequence[Bought]) -> Self:
         """Uses the tables in the log that fit into the model, in descending order of dependence.
@@ -241,13 +241,13 @@ class Purchase:
         With the tables of another fit instead of True, uses those of them that this ledger has.
         """
         if not isinstance(history, bool):
-            known = [table for table in history if table.before and self._paid(handle, table.before, table.epsilon)]
-            return replace(self, known=tuple(known))
+            paid = [table for table in history if table.before and self._paid(handle, table.before, table.epsilon)]
+            return replace(self, logged=tuple(paid))
         purchase = self
-        logged = [self.table(handle, columns, epsilon, reuse=True) for columns, epsilon in self._logged(handle)]
-        for table in sorted(logged, key=lambda table: (len(table.columns) == 1, self._dependence(table)), reverse=True):
-            more = replace(purchase, known=(*purchase.known, table))
-            if tree_cells(self.sizes, [known.columns for known in more.known]) <= more.room(more.rounds):
+        tables = [self.table(handle, columns, epsilon, reuse=True) for columns, epsilon in self._logged(handle)]
+        for table in sorted(tables, key=lambda table: (len(table.columns) == 1, self._dependence(table)), reverse=True):
+            more = replace(purchase, logged=(*purchase.logged, table))
+            if tree_cells(self.sizes, [each.columns for each in more.logged]) <= more.room(more.rounds):
                 purchase = more
         return purchase
 
@@ -264,9 +264,9 @@ class Purchase:
                 tables[columns, Epsilon.of(price)] = None
         return [each for each in tables if self._paid(handle, *each)]
 
-    def _paid(self, handle: PrivateQueryable, asked: Clique, epsilon: Epsilon) -> bool:
+    def _paid(self, handle: PrivateQueryable, columns: Clique, epsilon: Epsilon) -> bool:
         """Whether the ledger has an answer to this query; the log names a query's columns, and not its cells."""
-        return not handle.partition(self.spec(asked)).preview("noisy_count", epsilon=epsilon, reuse=True).cost
+        return not handle.partition(self.spec(columns)).preview("noisy_count", epsilon=epsilon, reuse=True).cost
 
     def _dependence(self, table: Bought) -> float:
         """The distance of a table from independence in rows, beyond its noise."""
@@ -319,15 +319,15 @@ class Purchase:
             )
         if self.sums:
             noise = self.deviation(self.sums) * limit(len(self.summed), self.reach)
-            asked = "sums and squares of numbers, in halves of their ranges"
-            yield PlanLine(0, asked, "noisy_sum", 1, self.sums.exact, noise)
+            text = "sums and squares of numbers, in halves of their ranges"
+            yield PlanLine(0, text, "noisy_sum", 1, self.sums.exact, noise)
         if self.checks:
-            asked = f"rows of {CHECKED} pairs drawn at random, in tenths of numbers"
+            text = f"rows of {CHECKED} pairs drawn at random, in tenths of numbers"
             wide = sorted(
                 max(size, TENTHS + 1 if number in self.fines else 0) for number, size in enumerate(self.sizes)
             )
             cells = CHECKED * wide[-1] * wide[-2]
-            yield count_line(schema, asked, cells, self.checks * CHECKED, self.checks)
+            yield count_line(schema, text, cells, self.checks * CHECKED, self.checks)
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
         """Returns warnings: noise hides a table of ``rows`` rows (None for ``max_rows``); dates have no order."""

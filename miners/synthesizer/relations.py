@@ -81,7 +81,9 @@ def determined(table: np.ndarray, deviation: float) -> np.ndarray | None:
     return possible if table[~possible].sum() <= noise < usual / TELLING else None
 
 
-def occupied(rows: np.ndarray, bought: Sequence[Measurement], number: int, cells: int, most: float = 1.0) -> np.ndarray:
+def occupied(
+    rows: np.ndarray, bought: Sequence[Measurement], number: int, cells: int, hidden_share: float = 1.0
+) -> np.ndarray:
     """Returns whether each cell of a numeric column clearly has rows; cells far out need more rows than noise.
 
     The farthest cells are emptied first.
@@ -91,7 +93,7 @@ def occupied(rows: np.ndarray, bought: Sequence[Measurement], number: int, cells
         bought: The noisy tables.
         number: The column.
         cells: The number of its cells, without that of missing values.
-        most: The largest share of rows in emptied cells.
+        hidden_share: The largest share of rows in emptied cells.
     """
     # In a table of 12 x 5 cells, each of twelve sums has five noises.
     tables = [table for table in bought if number in table.columns]
@@ -101,11 +103,11 @@ def occupied(rows: np.ndarray, bought: Sequence[Measurement], number: int, cells
     plain = [*np.flatnonzero(with_number > PLAIN * noise).tolist(), min(median, cells - 1)]
     is_occupied, far = np.ones(len(rows), dtype=bool), np.argsort(-np.abs(np.arange(cells) - median), kind="stable")
     far = far[(far < min(plain)) | (far > max(plain))]
-    is_occupied[far[with_number[far].cumsum() <= most * with_number.sum()]] = False
+    is_occupied[far[with_number[far].cumsum() <= hidden_share * with_number.sum()]] = False
     return is_occupied
 
 
-def found(bought: Sequence[Measurement], sizes: Sequence[int]) -> dict[Clique, np.ndarray]:
+def detected(bought: Sequence[Measurement], sizes: Sequence[int]) -> dict[Clique, np.ndarray]:
     """Returns the possible cells of each pair of columns in whose most exact table values determine others."""
     pairs = sorted((table for table in bought if len(table.columns) == 2), key=lambda table: -table.deviation)
     exact = {table.columns: table for table in pairs}
@@ -117,7 +119,7 @@ def found(bought: Sequence[Measurement], sizes: Sequence[int]) -> dict[Clique, n
 
 
 def in_order(
-    low: np.ndarray, high: np.ndarray, cells: np.ndarray, most: float, random: np.random.Generator
+    low: np.ndarray, high: np.ndarray, cells: np.ndarray, largest: float, random: np.random.Generator
 ) -> np.ndarray:
     """Exchanges the larger numbers among rows of one cell, until none is below the smaller number of its row.
 
@@ -129,7 +131,7 @@ def in_order(
         low: The smaller number of each row.
         high: The larger number.
         cells: The cell of the larger number.
-        most: The largest possible number.
+        largest: The largest possible number.
         random: Public random numbers.
     """
     high = high.copy()
@@ -144,4 +146,4 @@ def in_order(
         if (low[rows] > high[rows]).any():
             high[rows[np.argsort(low[rows])]] = np.sort(high[rows])
     # A few wrong rows may remain in cells that noise combined.
-    return np.maximum(high, np.minimum(low, most))
+    return np.maximum(high, np.minimum(low, largest))

@@ -160,7 +160,7 @@ class Synthesizer(Miner):
             if history:
                 fit = fit.with_history(handle.through(patient), history)
         fitted = self._run(fit, handle, target, reuse=reuse)
-        tell(told for told in fit.warnings(fitted._model.rows) if told not in fit.warnings(None))
+        tell(warning for warning in fit.warnings(fitted._model.rows) if warning not in fit.warnings(None))
         return fitted
 
     def fitted_again(self, handle: PrivateQueryable) -> Self:

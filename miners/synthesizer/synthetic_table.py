@@ -141,9 +141,9 @@ class SyntheticTable:
             both = np.flatnonzero(~np.isnan(numbers[low]) & ~np.isnan(numbers[high]))
             column, condition = self.schema.numeric(high), conditions.get(high)
             end = self._within(column, high, condition)[1] if isinstance(condition, tuple) else column.cells
-            most = float(column.lower) + (end - 1) * float(column.width)
+            largest = float(column.lower) + (end - 1) * float(column.width)
             cells = codes[both, self.columns.index(high)]
-            numbers[high][both] = in_order(numbers[low][both], numbers[high][both], cells, most, random)
+            numbers[high][both] = in_order(numbers[low][both], numbers[high][both], cells, largest, random)
         values = {spec.column: self._shown(spec, codes[:, number], numbers) for number, spec in enumerate(self.specs)}
         lone = [name for name, column in self.schema.columns.items() if column.codes == 1]  # columns of one value
         for name in lone:
@@ -178,7 +178,9 @@ class SyntheticTable:
         frame = pd.DataFrame([*itertools.product(*labels)], columns=keys, dtype=object)
         frame["value"] = expected.transpose(turned).ravel()
         measured = min(
-            (bought for bought in self.bought if bought.columns == chosen), key=lambda own: own.deviation, default=None
+            (bought for bought in self.bought if bought.columns == chosen),
+            key=lambda table: table.deviation,
+            default=None,
         )  # the most exact
         scale, notes = math.nan, (self._inferred(len(columns)),)
         frame["low"] = frame["high"] = math.nan
@@ -270,8 +272,8 @@ class SyntheticTable:
             return spec, np.eye(axis.size)
         spec_of_tenths = Cuts(spec.column, tuple(column.cut_before(start) for start in cuts[1:].tolist()))
         parts = np.zeros((axis.size, bind(spec_of_tenths, self.schema).size))
-        for place, within in enumerate(zip(cuts, [*cuts[1:], column.cells], strict=True)):
-            parts[: len(starts), place] = fine.weights(starts, column.cells, within)
+        for tenth, within in enumerate(zip(cuts, [*cuts[1:], column.cells], strict=True)):
+            parts[: len(starts), tenth] = fine.weights(starts, column.cells, within)
         parts[len(starts) :, len(cuts) :] = np.eye(axis.size - len(starts))
         return spec_of_tenths, parts
 
@@ -334,9 +336,9 @@ class SyntheticTable:
             )
         try:
             schema = Schema.model_validate(stored["schema"])
-            read = [split_in("a column of the stored model", cells) for cells in stored["cells"]]
-            specs = tuple(spec for spec in read if isinstance(spec, Values | Cuts))
-            if len(specs) != len(read) or stored["target"] not in (None, *schema.columns):
+            stored_specs = [split_in("a column of the stored model", cells) for cells in stored["cells"]]
+            specs = tuple(spec for spec in stored_specs if isinstance(spec, Values | Cuts))
+            if len(specs) != len(stored_specs) or stored["target"] not in (None, *schema.columns):
                 raise ValueError("a column has no cells, or its target is no column")
             sizes = tuple(bind(spec, schema).size for spec in specs)
             potentials = dict(_table_in(sizes, columns, table) for columns, table in stored["potentials"])
