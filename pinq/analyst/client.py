@@ -30,12 +30,10 @@ from pydantic import BaseModel, ValidationError
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Closed
 from pinq.analyst.tokens import find_token
-from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Unavailable, unspent
+from pinq.errors import PinqError, QueryError, Unavailable, unspent
 from pinq.language.queries import Answer, Asked, Budget, Preview, Request
 from pinq.language.wire import (
-    ATTEMPTED,
     CHANGED,
-    NAMED,
     PROTOCOL,
     PROTOCOL_HEADER,
     REVISION,
@@ -46,10 +44,8 @@ from pinq.language.wire import (
     HistoryPage,
     WireBudget,
     WirePreview,
-    revision_of,
 )
 from pinq.public.checks import is_number
-from pinq.public.epsilon import Epsilon
 
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 SCOPE = "openid profile email groups offline_access"
@@ -234,9 +230,7 @@ class RemoteSession:
             auth=None if isinstance(token, str) else token,
         )
         try:
-            opened = self._send("GET", "", opening=True)
-            self._revision = revision_of(opened.headers)
-            described = self._read(opened, Description)
+            described = self._read(self._send("GET", "", opening=True), Description)
             self.name, self.analyst, self.schema = described.dataset, described.analyst, described.columns
             self.tables, self.cohorts = described.tables or (), described.cohorts
             granted = self.name.rpartition(".")[0] if self.tables else self.name
@@ -252,8 +246,6 @@ class RemoteSession:
 
     def ask(self, request: Request) -> Answer:
         """The server's answer, once: retries carry the same request id."""
-        if self._revision < NAMED:  # it would not know an act
-            request = request.model_copy(update={"act": None})
         return self._read(self._asked("/query", request), Answer)
 
     def preview(self, request: Request) -> Preview:
@@ -262,17 +254,7 @@ class RemoteSession:
 
     def attempt(self, request: Request) -> None:
         """Lets the server refuse and log a request that costs more than remains; charges nothing."""
-        if self._revision >= ATTEMPTED:
-            self._asked("/attempt", request)
-            return
-        # An older server has no attempts. The terms limit each query, not the count that stands for all of them.
-        cost = Epsilon.of(request.epsilon).exact
-        try:
-            left = self.preview(request).remaining + cost
-        except NotAllowed:
-            left = self.budget().remaining
-        if cost > left:
-            raise BudgetExceeded("This costs more than remains.", asked=cost, remaining=left, scope="analyst")
+        self._asked("/attempt", request)
 
     def budget(self, part: str = "") -> Budget:
         """The analyst's budget as the ledger has it now, for queries below a part of the whole table."""
@@ -375,11 +357,7 @@ class RemoteSession:
     def _error(self, response: httpx.Response) -> PinqError:
         spoken = response.headers.get(PROTOCOL_HEADER)
         try:
-            failed = Failure.model_validate_json(response.content)
-            if "is malformed" in failed.message and REVISION_HEADER not in response.headers:
-                older = " The server is older than this client: the data provider can upgrade it."
-                failed = failed.model_copy(update={"message": failed.message + older})
-            return failed.error()
+            return Failure.model_validate_json(response.content).error()
         except ValidationError:
             version = "" if spoken is None else f", which speaks protocol {spoken} while this client speaks {PROTOCOL}"
             return Unavailable(

@@ -8,7 +8,6 @@ raises the same error.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Literal
 
@@ -29,13 +28,11 @@ from pinq.errors import (
 )
 from pinq.language.queries import Asked, Budget, Preview
 from pinq.public.epsilon import NANO, Epsilon, Exact
-from pinq.public.schema import Cohorts, Date, Schema
+from pinq.public.schema import Cohorts, Schema
 
 PROTOCOL = "1"
 PROTOCOL_HEADER = "Pinq-Protocol"  # both sides name the version they speak
-# Revisions of that protocol. They added columns of dates, acts, attempts, and versions of the rows.
-DATED, NAMED, ATTEMPTED, REPLACED = 2, 3, 4, 5
-REVISION = REPLACED  # each side names its own; a side that names none speaks the first
+REVISION = 5  # of that protocol; a later one may leave out what the other side cannot read
 REVISION_HEADER = "Pinq-Revision"
 CHANGED = "the data provider changed the policy since this handle was opened; connect again."
 SCHEMA_HEADER = "Pinq-Schema"  # the client names the schema it knows, so that "part 1" means one thing on both sides
@@ -189,22 +186,6 @@ class Health(_Wire):
     status: Literal["ok"] = "ok"
     protocols: tuple[str, ...] = (PROTOCOL,)
     version: str
-
-
-def revision_of(headers: Mapping[str, str]) -> int:
-    """The revision that the other side names; the first where it names none that can be read."""
-    spoken = headers.get(REVISION_HEADER, "1")
-    return int(spoken) if spoken.isascii() and spoken.isdigit() and len(spoken) < 9 else 1
-
-
-def require_readable(schema: Schema, revision: int) -> None:
-    """Raises ``QueryError`` if a client of an older revision could not read what a schema says."""
-    dated = [name for name, column in schema.columns.items() if isinstance(column, Date)]
-    if revision < DATED and dated:
-        raise QueryError(
-            f"this dataset has columns of dates ({', '.join(dated[:3])}), which this version of pinq cannot read. "
-            "Upgrade pinq on the client's side."
-        )
 
 
 def status_of(error: PinqError) -> int:

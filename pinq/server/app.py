@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from pinq import __version__
 from pinq.errors import InternalError, PinqError, QueryError
-from pinq.language.wire import PROTOCOL, SCHEMA_HEADER, Health, revision_of
+from pinq.language.wire import PROTOCOL, SCHEMA_HEADER, Health
 from pinq.server import replies
 from pinq.server.datasets import Datasets
 from pinq.server.gate import Gate, failure
@@ -82,21 +82,11 @@ def _analysts_routes(gate: Gate) -> list[Route]:
         route("/query", "query", partial(asked, replies.query), "POST"),
         route("/preview", "preview", partial(asked, replies.preview), "POST"),
         route("/attempt", "attempt", partial(asked, replies.attempt), "POST"),
+        route("/budget", "show_budget", lambda http: partial(replies.budget, part=http.query_params.get("part", ""))),
         route(
-            "/budget",
-            "show_budget",
-            lambda http: partial(
-                replies.budget, part=http.query_params.get("part", ""), revision=revision_of(http.headers)
-            ),
+            "/history", "show_history", lambda http: partial(replies.history, start=http.query_params.get("start", "0"))
         ),
-        route(
-            "/history",
-            "show_history",
-            lambda http: partial(
-                replies.history, start=http.query_params.get("start", "0"), revision=revision_of(http.headers)
-            ),
-        ),
-        route("", "describe", lambda http: partial(replies.describe, revision=revision_of(http.headers))),
+        route("", "describe", lambda _: replies.describe),
     ]
 
 

@@ -16,18 +16,7 @@ from datetime import UTC, datetime
 from pinq.curator.deadline import Deadline, Stopped
 from pinq.errors import NotAuthorised, QueryError, Refusal, unspent
 from pinq.language.queries import Request
-from pinq.language.wire import (
-    ATTEMPTED,
-    CHANGED,
-    NAMED,
-    REPLACED,
-    REVISION,
-    Description,
-    HistoryPage,
-    WireBudget,
-    WirePreview,
-    require_readable,
-)
+from pinq.language.wire import CHANGED, Description, HistoryPage, WireBudget, WirePreview
 from pinq.ledger.state import Account
 from pinq.provider.history import budget as budget_of, page
 from pinq.server.datasets import Dataset
@@ -129,14 +118,10 @@ def remembered(work: Work, visit: Visit, body: bytes) -> str:
         raise
 
 
-def describe(visit: Visit, _: bytes, revision: int = REVISION) -> str:
-    """The public facts of a dataset for the analyst of a token.
-
-    Raises ``QueryError`` if a client of an older revision could not read them.
-    """
+def describe(visit: Visit, _: bytes) -> str:
+    """The public facts of a dataset for the analyst of a token."""
     dataset, grant = visit.opened
     schema = dataset.curator.schema
-    require_readable(schema, revision)
     description = Description(
         dataset=dataset.name,
         analyst=grant.analyst,
@@ -150,16 +135,15 @@ def describe(visit: Visit, _: bytes, revision: int = REVISION) -> str:
     return description.model_dump_json(by_alias=True, exclude=unsaid)
 
 
-def budget(visit: Visit, _: bytes, part: str = "", revision: int = REVISION) -> str:
-    """The granted, spent and remaining budget; without earlier rows for a client of an older revision."""
+def budget(visit: Visit, _: bytes, part: str = "") -> str:
+    """The granted, spent and remaining budget."""
     dataset, grant = visit.opened
     wire = WireBudget.of(budget_of(dataset.ledger, grant.analyst, dataset.curator.version_below(part)))
-    unread = {"replaced"} if revision < REPLACED else set()
-    return wire.model_dump_json(exclude=unread, exclude_none=True)
+    return wire.model_dump_json(exclude_none=True)
 
 
-def history(visit: Visit, _: bytes, start: str, revision: int = REVISION) -> str:
-    """A page of the analyst's lines of the log; with fewer fields for a client of an older revision."""
+def history(visit: Visit, _: bytes, start: str) -> str:
+    """A page of the analyst's lines of the log."""
     if not (start.isascii() and start.isdigit()):
         raise QueryError("the request's address is malformed: `start` is a number of lines.")
     dataset, grant = visit.opened
@@ -172,8 +156,7 @@ def history(visit: Visit, _: bytes, start: str, revision: int = REVISION) -> str
     lines_of_log = page(
         dataset.ledger, grant.analyst, int(start[:20]), dataset.curator.version, bucket=bucket, admit=admit
     )
-    unread = {name: None for name, since in (("act", NAMED), ("version", REPLACED)) if revision < since}
-    lines = (line.model_copy(update={"at": coarse(line.at, bucket), **unread}) for line in lines_of_log.lines)
+    lines = (line.model_copy(update={"at": coarse(line.at, bucket)}) for line in lines_of_log.lines)
     return HistoryPage(lines=tuple(lines), more=lines_of_log.more).model_dump_json(exclude_none=True)
 
 
@@ -222,7 +205,7 @@ def attempt(visit: Visit, body: bytes, schema: str | None) -> str:
     if _changed(visit, schema):
         raise QueryError(CHANGED)
     dataset.curator.attempt(grant.analyst, request, visit.deadline)
-    return budget(visit, body, revision=ATTEMPTED)  # clients of this route read only the numbers
+    return budget(visit, body)
 
 
 def _request(visit: Visit, body: bytes) -> Request:

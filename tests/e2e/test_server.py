@@ -274,22 +274,8 @@ def test_versions_are_negotiated(server: Server, policy: Path) -> None:
         gone = client.post("/v2/people/query", json={})
         assert gone.status_code == 404
         assert "this server speaks protocol 1" in gone.json()["message"]
+        assert gone.headers["Pinq-Revision"] == "5"
         assert client.get("/healthz").json()["protocols"] == ["1"]
-
-
-def test_an_older_client_is_told_to_upgrade(tmp_path: Path) -> None:
-    """Where it could not read what it asks for; what it can read it gets."""
-    born = {"type": "date", "lower": "1950-01-01", "upper": "1950-12-31"}
-    frame = pd.DataFrame({"born": pd.to_datetime(["1950-03-04"] * 20)})
-    dated = publish(tmp_path, "dated", frame, columns={"born": born})
-    plain = publish(tmp_path, "plain")
-    with serving(dated, plain, folder=tmp_path) as server:
-        for policy, status in ((dated, 400), (plain, 200)):
-            with server.http(Authorization=f"Bearer {token_of(policy)}") as client:
-                answer = client.get(f"/v1/{policy.stem}")
-                assert (answer.status_code, answer.headers["Pinq-Revision"]) == (status, "5")
-                assert ("Upgrade pinq" in answer.text) == (status == 400)
-                assert client.get(f"/v1/{policy.stem}", headers={"Pinq-Revision": "2"}).status_code == 200
 
 
 def test_the_certificate_is_checked(server: Server, policy: Path, tmp_path: Path) -> None:

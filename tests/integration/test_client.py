@@ -74,17 +74,6 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     return make
 
 
-def test_a_server_that_is_older_is_named_as_such(connect: Callable[..., Any]) -> None:
-    """Where it does not understand a request; a server of today says what is wrong with it."""
-    newer = refusal(errors.QueryError("the request is malformed: score: tag 'new'."))
-    older = {"code": "query", "message": "the request is malformed: score: tag 'new'."}
-    handle, _ = connect([newer, lambda _: httpx.Response(400, json=older)])
-    for told in (False, True):
-        with pytest.raises(errors.QueryError) as refused:
-            handle.noisy_count(epsilon=1)
-        assert ("can upgrade it" in str(refused.value)) == told
-
-
 def test_what_is_lost_is_sent_again_as_it_was(connect: Callable[..., Any]) -> None:
     """Lost connections, a busy server, a gateway's own pages and a full minute are tried again with the very same bytes."""
     gateway = lambda _: httpx.Response(502, text="<html>bad gateway</html>")  # noqa: E731
