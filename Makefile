@@ -73,7 +73,7 @@ $(VENV)/.release: $(READY)
 
 release: $(VENV)/.release ## checks, then all artefacts in dist/ with checksums; uploads nothing (RELEASING.md)
 	$(MAKE) check prove
-	$(BIN)/python tools/release.py build
+	$(BIN)/python tools/release.py build $(if $(LINKS),--links $(LINKS))
 
 $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'

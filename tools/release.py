@@ -3,6 +3,8 @@
 
 ``python tools/release.py version 0.1.0rc1`` writes a version into each file that repeats it.
 ``python tools/release.py build`` makes the artefacts in ``dist/``; nothing is uploaded.
+``python tools/release.py build --links https://github.com/NAME/pinq/blob/v0.1.0rc1/`` does so for an index, whose page
+shows README.md without the files around it.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ def main() -> None:
     commands.add_parser("version", help="write a version into each file that repeats it").add_argument("version")
     build = commands.add_parser("build", help="make the artefacts; nothing is uploaded")
     build.add_argument("--folder", type=Path, default=ROOT / "dist", help="the artefacts' folder, which is emptied")
+    build.add_argument("--links", default="", help="the address of the version's files; README's links begin with it")
     build.add_argument("--quick", action="store_true", help="only sdist, wheel, R package, chart and checksums")
     asked = parser.parse_args()
     if asked.command == "version":
@@ -52,7 +55,7 @@ def main() -> None:
             sys.exit(f"{asked.version!r} is no version: 0.1.0, or 0.1.0rc1 for a candidate")
         write_version(ROOT, asked.version)
     else:
-        make(asked.folder, quick=asked.quick)
+        make(asked.folder, links=asked.links, quick=asked.quick)
 
 
 def version_of(root: Path) -> str:
@@ -91,7 +94,13 @@ def strays(root: Path) -> Iterator[str]:
             yield f"{place} has {[one[1] for one in found]}, {HOME} has {version}"
 
 
-def make(folder: Path, *, quick: bool) -> None:
+def absolute(text: str, links: str) -> str:
+    """Returns a page whose links within the repository begin with an address; pictures are asked for as they are."""
+    text = re.sub(r"(!\[[^]]*\]\()(?!https?:|#)([^)\s]+)", rf"\g<1>{links}\g<2>?raw=true", text)
+    return re.sub(r"((?<!!)\[[^]]*\]\()(?!https?:|#)([^)\s]+)", rf"\g<1>{links}\g<2>", text)
+
+
+def make(folder: Path, *, links: str, quick: bool) -> None:
     """Makes the artefacts and says, for each, where it is or why it is missing."""
     if others := list(strays(ROOT)):
         sys.exit("\n".join([*others, "Run: python tools/release.py version VERSION"]))
@@ -103,6 +112,11 @@ def make(folder: Path, *, quick: bool) -> None:
             shutil.copytree(ROOT / name, Path(place) / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in DESCRIBED:
             shutil.copy(ROOT / name, place)
+        if links:
+            page = Path(place, "README.md")
+            page.write_text(absolute(page.read_text(encoding="utf-8"), links), encoding="utf-8")
+            with Path(place, "pyproject.toml").open("a", encoding="utf-8") as project:
+                project.write(f'\n[project.urls]\nSource = "{links}"\n')
         run(sys.executable, "-m", "build", *(["--no-isolation"] if quick else []), "--outdir", folder, place)
     (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     look(wheel, source)

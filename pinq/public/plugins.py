@@ -23,6 +23,7 @@ import json
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution, entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from urllib.parse import unquote
@@ -110,7 +111,8 @@ def install_line(extra: str) -> str:
     """Returns the line that installs an extra, from where this package was installed.
 
     The metadata of a package keeps the address of its source (the file ``direct_url.json``). A package
-    from an index has no such file; its name is enough.
+    from an index has no such file; its name is enough. The folder of a wheel or of a clone may be gone,
+    as it is from an image; the line then leaves its place open.
 
     Args:
         extra: The extra's name, ``plot``.
@@ -123,6 +125,8 @@ def install_line(extra: str) -> str:
     if origin.get("dir_info", {}).get("editable"):
         return f"pip install --editable '{unquote(url.removeprefix('file://'))}[{extra}]'"
     source = f"{origin['vcs_info']['vcs']}+{url}" if "vcs_info" in origin else url
+    if url.startswith("file://") and not Path(unquote(url.removeprefix("file://"))).exists():
+        source = "ADDRESS OF ITS WHEEL OR CLONE"
     return f"pip install '{PACKAGE}[{extra}]{source and ' @ '}{source}'"
 
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -59,11 +60,24 @@ def test_what_is_no_version_is_refused() -> None:
     assert (done.returncode, "'next' is no version" in done.stderr) == (1, True)
 
 
+LINKS = "https://example.org/pinq/blob/v0/"
+
+
 @pytest.fixture(scope="module")
 def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The quick dry run of a release; it refuses archives with other contents."""
     folder = tmp_path_factory.mktemp("release") / "dist"
-    run(sys.executable, ROOT / "tools" / "release.py", "build", "--quick", "--folder", folder, cwd=ROOT)
+    run(
+        sys.executable,
+        ROOT / "tools" / "release.py",
+        "build",
+        "--quick",
+        "--folder",
+        folder,
+        "--links",
+        LINKS,
+        cwd=ROOT,
+    )
     return folder
 
 
@@ -74,6 +88,22 @@ def test_the_dry_run_leaves_checksums_of_all_artefacts(artefacts: Path) -> None:
     assert {Path(name).suffix for name in sums} == {".whl", ".gz", ".tgz"}
     for name, checksum in sums.items():
         assert hashlib.sha256((artefacts / name).read_bytes()).hexdigest() == checksum
+
+
+def test_the_page_of_an_index_leads_to_files_of_the_version(artefacts: Path) -> None:
+    """An index shows README.md without the files around it: each link within the repository begins with its address."""
+    (wheel,) = artefacts.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        page = archive.read(name).decode()
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert f"Project-URL: Source, {LINKS}" in page
+    assert f"{LINKS}docs/pictures/tree.png?raw=true" in links
+    assert len(links) > 30
+    for link in links:
+        assert link.startswith(("https://", "#")), link
+        if link.startswith(LINKS):
+            assert (ROOT / link.removeprefix(LINKS).partition("?")[0].partition("#")[0]).exists(), link
 
 
 def test_the_demo_runs_from_the_wheel_in_an_empty_environment(artefacts: Path, tmp_path: Path) -> None:

@@ -133,7 +133,14 @@ def test_an_analyst_does_not_wait_for_pandas() -> None:
             {"url": "file:///home/a%20b/pinq", "dir_info": {"editable": True}},
             "pip install --editable '/home/a b/pinq[server]'",
         ),
-        ({"url": "file:///home/a/pinq", "dir_info": {}}, "pip install 'pinq-miners[server] @ file:///home/a/pinq'"),
+        (
+            {"url": f"file://{Path(__file__).parent}", "dir_info": {}},
+            f"pip install 'pinq-miners[server] @ file://{Path(__file__).parent}'",
+        ),
+        (
+            {"url": "file:///a/folder/that%20is%20gone", "dir_info": {}},
+            "pip install 'pinq-miners[server] @ ADDRESS OF ITS WHEEL OR CLONE'",
+        ),
         (
             {"url": "https://host/pinq_miners-0.1.0-py3-none-any.whl", "archive_info": {}},
             "pip install 'pinq-miners[server] @ https://host/pinq_miners-0.1.0-py3-none-any.whl'",
