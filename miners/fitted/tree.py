@@ -391,11 +391,6 @@ class Tree:
         return _read_only(noise_dominated(*self._counted) & (self.rule != "moments") & self.is_counted)
 
     @property
-    def drowned(self) -> np.ndarray:
-        """The older name of ``noise_dominated``."""
-        return self.noise_dominated
-
-    @property
     def _counted(self) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:
         """Returns children, counts and the deviation of their noise, 0 where it is not looked at."""
         counts = np.array([node.counts for node in self.nodes], dtype=np.float64)

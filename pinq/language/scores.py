@@ -16,8 +16,8 @@ Privacy:
     tests/privacy/test_sensitivity.py, exhaustively.
 
 A new score is a class here and an entry of ``AnyScore``; ``Score`` lists what it answers, and
-``pinq/__init__`` exports it. Its sensitivity passes ``pinq.provider.testing.search_sensitivity``
-first.
+``pinq/__init__`` exports it. Its sensitivity passes ``search_sensitivity`` of
+``tests/support/laws`` first.
 """
 
 from __future__ import annotations

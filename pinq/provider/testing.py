@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to find a false privacy claim: a search of small tables, a statistical test, and a replay.
+"""Ways to find a false privacy claim: a statistical test, and a replay.
 
-``search_sensitivity`` tries every small table and every added row, and reports the largest changes of
-a score. A provider's new score should pass it before use. ``epsilon_lower_bound`` draws from a
-mechanism on two neighbouring tables and reports a loss that the mechanism exceeds with near certainty.
-``first_difference`` runs a miner again on another table with the answers of the first, so all its
-queries must be the same. None can prove a claim; each can refute one.
+``epsilon_lower_bound`` draws from a mechanism on two neighbouring tables and reports a loss that the
+mechanism exceeds with near certainty. ``first_difference`` runs a miner again on another table with the
+answers of the first, so all its queries must be the same. Neither can prove a claim; each can refute one.
 
 Example::
-
-    found = search_sensitivity(Gini("income"), schema, cells=3, classes=2)
-    assert found.span <= Gini("income").span(schema)
 
     bound = epsilon_lower_bound(lambda rows, runs: laplace(np.full(runs, rows), 1, Fraction(1)), 10, 11, runs=50_000)
     assert bound <= 1
@@ -22,7 +17,7 @@ Example::
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -32,84 +27,11 @@ import numpy as np
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import PinqError
 from pinq.language.queries import Request
-from pinq.public.schema import Schema
 
 MAX_BINS = 40
 
 Rows = TypeVar("Rows")
 """The type of a mechanism's table."""
-
-
-@dataclass(frozen=True)
-class Movement:
-    """The changes of a score by one added row, over all tried tables.
-
-    Attributes:
-        change: The largest change of one candidate's score, in the score's units.
-        span: The largest change of the difference of two candidates' scores.
-        monotone: Whether no two candidates ever moved in opposite directions.
-        tables: The number of tried pairs of neighbouring tables.
-    """
-
-    change: int
-    span: int
-    monotone: bool
-    tables: int
-
-
-def search_sensitivity(
-    score: Any, schema: Schema, *, cells: int = 2, classes: int = 2, rows: int | None = None
-) -> Movement:
-    """Tries every table of counts of at most ``rows`` rows, and every row that can be added.
-
-    Two candidates see the same rows, so their tables have the same number of rows of each class. Any
-    two such tables belong to two columns of one dataset. Hence the span is the widest range of changes
-    among tables that agree in the classes, for a row of one class.
-
-    Args:
-        score: One of ``pinq.language.scores``, or an object with ``measure`` ("classes", "rows",
-            "moments" or "vectors") and ``of(table, schema)``; tables are as in
-            ``pinq.language.scores``. A score without ``of`` is the counts themselves, one candidate
-            for each class. For a score of vectors, all rows are in the first part of each other input.
-        schema: The schema; its ``max_rows`` bounds the larger table if ``rows`` is None.
-        cells: The number of parts of a candidate.
-        classes: The number of classes of the target; for "moments" the levels 0, 1, ...
-        rows: The rows of the larger table. The number of tables grows as its power ``cells * classes``.
-    """
-    largest = schema.max_rows if rows is None else rows
-    measure = getattr(score, "measure", "classes")
-    kinds = 1 if measure == "rows" else classes
-    counts = np.array(list(small_tables(cells * kinds, largest - 1)), dtype=np.int64).reshape(-1, cells, kinds)
-    # Cells (2, 0) and (0, 1) agree with cells (1, 1) and (1, 0): two rows of one class, one of the other.
-    agree = np.unique(counts.sum(axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-    before = _scores(score, counts, schema, measure)
-    change = span = 0
-    monotone, tried = True, 0
-    for kind in range(kinds):
-        low = np.full((agree.max() + 1, before.shape[1]), np.iinfo(np.int64).max)
-        high = np.full((agree.max() + 1, before.shape[1]), np.iinfo(np.int64).min)
-        for cell in range(cells):
-            after = counts.copy()
-            after[:, cell, kind] += 1
-            moved = _scores(score, after, schema, measure) - before
-            np.minimum.at(low, agree, moved)
-            np.maximum.at(high, agree, moved)
-            tried += len(moved)
-        change = max(change, int(np.abs(low).max()), int(np.abs(high).max()))
-        lowest, highest = low.min(axis=1), high.max(axis=1)
-        span = max(span, int((highest - lowest).max()))
-        monotone = monotone and not bool(((lowest < 0) & (highest > 0)).any())
-    return Movement(change, span, monotone, tried)
-
-
-def small_tables(cells: int, rows: int) -> Iterator[tuple[int, ...]]:
-    """Every table of ``cells`` counts with at most ``rows`` rows."""
-    if cells == 0:
-        yield ()
-        return
-    for first in range(rows + 1):
-        for others in small_tables(cells - 1, rows - first):
-            yield (first, *others)
 
 
 def epsilon_lower_bound(
@@ -190,21 +112,6 @@ def _ordered(outcomes: set[Hashable]) -> list[Hashable]:
         return sorted(outcomes)  # type: ignore[type-var]
     except TypeError:
         return sorted(outcomes, key=repr)
-
-
-def _scores(score: Any, counts: np.ndarray, schema: Schema, measure: str) -> np.ndarray:
-    """Scores tables of counts, shape (tables, candidates); one candidate, unless the score is the counts."""
-    if not hasattr(score, "of"):
-        return counts.sum(axis=1)
-    if measure == "moments":
-        # 2, 0 and 1 rows on levels 0 to 2 are 3 rows with sum 2 and sum of squares 4.
-        levels = np.arange(counts.shape[2], dtype=np.int64)
-        counts = np.stack([counts.sum(axis=2), counts @ levels, counts @ levels**2], axis=-1)
-    if measure == "vectors":
-        vectors = score.vectors(schema)
-        first = [np.zeros(counts.shape[2], dtype=np.int64)] * (len(vectors.inputs) - 1)
-        counts = counts @ vectors.of([*first, np.arange(counts.shape[2])]).T
-    return np.asarray(score.of(counts, schema)).astype(np.int64)[:, None]
 
 
 CALLS = ("ask", "preview", "budget", "history", "terms")

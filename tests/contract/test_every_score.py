@@ -20,8 +20,8 @@ from pinq.language.queries import Request
 from pinq.language.scores import ClassCount, EnoughRows, Gini, Misfit, require_score
 from pinq.language.specs import AnyCross, AnyCut, AnyGrouping, Cuts, Values, bind
 from pinq.ledger.events import Terms
-from pinq.provider.testing import search_sensitivity
 from pinq.public.schema import Categorical, Numeric, Schema
+from tests.support.laws.sensitivities import search_sensitivity
 from tests.support.requests.catalogue import SCORES, scores_on
 from tests.support.requests.handles import ledger_of, simulated
 

@@ -20,10 +20,10 @@ from pinq.errors import BudgetExceeded, LedgerError, QueryError
 from pinq.language.queries import MAX_ACT, Act, Request
 from pinq.language.specs import Cuts, Values
 from pinq.policy.policy import Policy
-from pinq.provider.report.audit import Audit, audit, replay
+from pinq.provider.report.audit import Audit, audit
 from pinq.provider.report.html import page
 from tests.support.processes.servers import publish, serving, token_of
-from tests.support.requests.handles import ledger_of, simulated
+from tests.support.requests.handles import ledger_of, replay, simulated
 from tests.support.tables.mixed_schema import SCHEMA
 
 HOSTILE = "=1+1 <script>alert(1)</script>\x1b[31m\n\u202egrant"

@@ -26,11 +26,12 @@ from pinq.policy.policy import Goes, Policy
 from pinq.provider import grants as provider
 from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
-from pinq.provider.report.audit import audit, print_audit, replay
+from pinq.provider.report.audit import audit, print_audit
 from pinq.provider.report.html import page as html_page
 from pinq.provider.report.markup import bar, when
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Schema
+from tests.support.requests.handles import replay
 from tests.support.tables.tiny_tables import people_in
 
 HOSTILE = ["<script>alert(1)</script>", "[red]x[/red]", "=cmd|' /C calc'!A0", '名前 & "quotes"']

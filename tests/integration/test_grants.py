@@ -21,9 +21,9 @@ from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
 from pinq.provider.grants import make_terms
 from pinq.provider.opening import open_ledger
-from pinq.provider.report.audit import audit, replay
+from pinq.provider.report.audit import audit
 from pinq.public.epsilon import Epsilon
-from tests.support.requests.handles import ledger_of
+from tests.support.requests.handles import ledger_of, replay
 
 ONE = Epsilon.of(1)
 WHOLE = Demand.of(PartSet([Block(Part())]))

@@ -33,9 +33,9 @@ from pinq.ledger.events import (
 )
 from pinq.ledger.ledger import Ledger
 from pinq.provider.history import history
-from pinq.provider.report.audit import replay
 from pinq.public.epsilon import Epsilon
 from tests.support.house.checkout import ROOT
+from tests.support.requests.handles import replay
 
 GOLDENS = Path(__file__).parent.parent / "contract" / "golden"
 GOLDEN: dict[str, Any] = json.loads((GOLDENS / "every_kind.json").read_text(encoding="utf-8"))

@@ -27,8 +27,9 @@ from pinq.language.scores import (
     monotone_step_table,
 )
 from pinq.language.specs import Cuts, Shards, Values
-from pinq.provider.testing import epsilon_lower_bound, search_sensitivity, small_tables
+from pinq.provider.testing import epsilon_lower_bound
 from pinq.public.schema import Schema
+from tests.support.laws.sensitivities import search_sensitivity, small_tables
 from tests.support.requests.catalogue import SCORES, scores_on
 
 ROWS = 8

@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime, time
@@ -175,7 +175,7 @@ class ActLine(AuditLine):
         return cls(**vars(whole), queries=tuple(lines))
 
 
-class _Lines:
+class AuditLines:
     """The lines of an audit in the making.
 
     Attributes:
@@ -511,7 +511,7 @@ def audit(
     """
     expected, period = None if expect is None else _expected(expect, key), Period.of(since, until)
     with closing(read_ledger(None if policy is None else load_policy(policy), ledger)) as opened:
-        lines = _Lines()
+        lines = AuditLines()
         opened.verify(lambda event: lines.add(event, opened.log.state))
         report = lines.report(opened.dataset, opened.log.state)
         report.ledger = masked(opened.address)
@@ -533,15 +533,6 @@ def _expected(text: str, key: str | os.PathLike[str] | None) -> tuple[int, str, 
     signer = HeadKey.read(key)
     head = signer.verified(text)
     return head.seq, head.hashed, head.origin.removeprefix(f"{signer.name}/")
-
-
-def replay(dataset: str, events: Iterable[Event]) -> Audit:
-    """Replays a log from its first event; the line of each event has the budgets after it."""
-    state, lines = LedgerState(), _Lines()
-    for event in events:
-        state.apply(event)
-        lines.add(event, state)
-    return lines.report(dataset, state)
 
 
 def _account(account: Account) -> dict[str, object]:

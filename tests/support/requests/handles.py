@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ from pinq.analyst.queryable import PrivateQueryable
 from pinq.curator.monitor import Curator
 from pinq.engine import ArrayEngine, open_engine
 from pinq.engine.codes import Codes
+from pinq.ledger.events import Event
 from pinq.ledger.ledger import Ledger
+from pinq.ledger.state import LedgerState
 from pinq.policy.policy import Policy
 from pinq.provider.local import LocalSession, dummy_rows
+from pinq.provider.report.audit import Audit, AuditLines
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
@@ -80,3 +84,12 @@ def encoded_rows(engine: Any) -> list[tuple[int, ...]]:
         for block in engine._codes.blocks
         for row in zip(*(codes.tolist() for codes in block.columns.values()), strict=True)
     ]
+
+
+def replay(dataset: str, events: Iterable[Event]) -> Audit:
+    """Replays a log from its first event; the line of each event has the budgets after it."""
+    state, lines = LedgerState(), AuditLines()
+    for event in events:
+        state.apply(event)
+        lines.add(event, state)
+    return lines.report(dataset, state)

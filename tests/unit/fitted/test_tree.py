@@ -71,7 +71,6 @@ def test_a_tree_without_counts_invents_neither_rows_nor_shares() -> None:
     assert np.isnan(arrays.impurity).all()
     assert arrays.value[2:].tolist() == [[1, 0], [0, 1], [0, 1]]
     assert not tree.noise_dominated.any()
-    assert tree.drowned is tree.noise_dominated  # the older name
     for ask in (lambda: tree.predict_proba(FRAME), lambda: tree.importances):
         with pytest.raises(QueryError, match="neither probabilities nor importances"):
             ask()
