@@ -5,11 +5,10 @@ It is checked between two steps (blocks of rows, slices of parts, candidates), s
 its end: the time is over, the client has gone, the grant has ended, or the server stops.
 
 Privacy:
-    ``admit`` compares a price that no row can change. A deadline that ends after the charge gives the
-    same text as every failure after a charge, and the charge stays, so the text shows nothing.
-    A stopped request shows that its work took long. So does response time: time is outside the
-    guarantee. With ``padding`` a deadline ends only at the end of a time bucket, so it shows no more
-    than the bucket does. Held by: tests/unit/curator/test_deadline.py.
+    ``admit`` compares a price that no row can change. A deadline that ends after the charge gives the same text as
+    every failure after a charge, and the charge stays, so the text shows nothing. A stopped request shows that its work
+    took long. So does response time, which is outside the guarantee. With ``padding`` a deadline ends only at the end
+    of a time bucket, so it shows no more than the bucket does. Held by: tests/unit/curator/test_deadline.py.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pinq.errors import NotAllowed, TooManyRequests
 
 
 class Stopped(Exception):
-    """The deadline is over. It is no error of the request, and its analyst never sees it."""
+    """The deadline is over; no error of the request, and hidden from its analyst."""
 
 
 class TooHeavy(Exception):
@@ -42,12 +41,6 @@ class TooHeavy(Exception):
 
 class Deadline:
     """The limits of a request's work and time; by default none.
-
-    Args:
-        seconds: The seconds from now to its end.
-        limit: The units of work that it may take.
-        clock: Monotonic seconds.
-        token: Digest of the analyst's token, which the charge checks again; empty for none.
 
     Attributes:
         end: The moment of its clock at which it ends.
@@ -68,7 +61,7 @@ class Deadline:
         self.end = min(self.end, moment)
 
     def admit(self, units: int) -> None:
-        """Raises ``TooHeavy`` if so many units of work are more than it may take."""
+        """Raises ``TooHeavy`` if it admits less than these units of work."""
         if units > self.limit:
             raise TooHeavy(units)
 
@@ -93,10 +86,6 @@ class WorkMeter:
 
     Each of several processes counts its own work, against an equal share of the grant's quota. So all
     processes together never allow more than the quota.
-
-    Args:
-        clock: Monotonic seconds.
-        processes: The number of processes that count.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, processes: int = 1) -> None:
@@ -104,12 +93,7 @@ class WorkMeter:
         self._taken: defaultdict[str, deque[tuple[float, int]]] = defaultdict(deque)
 
     def take(self, analyst: str, units: int, limit: int | None) -> None:
-        """Counts coming work.
-
-        Args:
-            analyst: The analyst.
-            units: The units of work.
-            limit: The units that the grant allows within any sixty seconds; None for no limit.
+        """Counts coming work; ``limit`` has the units that the grant allows within any sixty seconds.
 
         Raises:
             NotAllowed: More than the grant ever allows.

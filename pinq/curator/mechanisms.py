@@ -3,8 +3,8 @@
 
 Pure: the only inputs are numbers, the only randomness is the operating system's.
 
-Nothing here can be seeded: a seed that someone can learn is noise that someone can subtract. Each
-draw asks the operating system (``pinq/public/bits.py``).
+Nothing here can be seeded: a seed that someone can learn is noise that someone can subtract. Each draw reads the
+operating system's random bits (``pinq/public/bits.py``).
 """
 
 from __future__ import annotations
@@ -40,21 +40,20 @@ def laplace(
         exact: Integers below 2^62 in size, any shape.
         sensitivity: L1 sensitivity of the whole array, in its units. 0 for an array that no row can
             change.
-        epsilon: Privacy loss of the release for one row. Greater than 0.
+        epsilon: Privacy loss of the release for one row; greater than 0.
         check: A function that is called between steps; an error that it raises ends the work.
-        source: The source of bits: the operating system, or known ones, of which answers are known.
+        source: The source of bits: the operating system, or fixed bits with known answers.
 
     Returns:
         ``exact + k``, with P[k] = (1 - a) / (1 + a) * a**|k|, a = exp(-epsilon / sensitivity);
         int64, same shape.
 
     Privacy:
-        Adjacency: add or remove one row. Claim: epsilon-DP.
-        Why: neighbours' arrays differ by at most ``sensitivity`` in L1, so any outcome's
-        likelihoods differ by at most a**(-sensitivity) = exp(epsilon). The scale is rounded up, so
-        floats can only add noise. An answer that stops at 64 bits is computed from one that does not.
-        Exact: sampled in integers and fractions (``noise.py``). Held by:
-        tests/privacy/test_mechanisms.py, tests/privacy/test_noise_by_digits.py.
+        Adjacency: add or remove one row. Claim: epsilon-DP. Why: neighbours' arrays differ by at most ``sensitivity``
+        in L1, so any outcome's likelihoods differ by at most a**(-sensitivity) = exp(epsilon). The scale is rounded up,
+        so floats can only add noise. An answer that is clamped to 64 bits is computed from one that is not. Exact:
+        sampled in integers and fractions (``noise.py``). Held by: tests/privacy/test_mechanisms.py,
+        tests/privacy/test_noise_by_digits.py.
 
     References:
         Ghosh, Roughgarden & Sundararajan 2009.
@@ -81,7 +80,7 @@ def choose_each(
     """Chooses a candidate from each of several lists by permute-and-flip.
 
     Args:
-        scores: Integers below 2^62 in size, those of one list behind those of another; higher is better.
+        scores: Integers below 2^62 in size, list after list; higher is better.
         lengths: Candidates of each list, at least 1.
         span: Largest change of the difference of two scores of a list when one row comes or goes.
         epsilon: Privacy loss of each choice for one row.
@@ -91,15 +90,14 @@ def choose_each(
         The position of each choice in its list, shape (lists,).
 
     Privacy:
-        Adjacency: add or remove one row. Claim: epsilon-DP, for each list.
-        Why: permute-and-flip is noisy max with exponential noise of rate eta = epsilon / span and
-        ignores a common shift, so let every score fall by 0 .. span; with the other noises fixed
-        the bar for the winner moves by at most span, and P[noise > t + span] = exp(-epsilon)
-        P[noise > t] (privacy.md 3.1). Never worse than the exponential mechanism in expectation.
-        Exact: a candidate that is k behind the best is accepted with probability exp(-eta k), that
-        of a geometric number being k or more (``noise.py``). The first one accepted in a random order
-        is any of those accepted, each as likely as another. The scale is rounded up.
-        Held by: tests/privacy/test_mechanisms.py, tests/privacy/test_noise_by_digits.py.
+        Adjacency: add or remove one row. Claim: epsilon-DP, for each list. Why: permute-and-flip is noisy max with
+        exponential noise of rate eta = epsilon / span and ignores a common shift, so let every score fall by 0 .. span;
+        with the other noises fixed the bar for the winner moves by at most span, and P[noise > t + span] =
+        exp(-epsilon) P[noise > t] (privacy.md 3.1). Never worse than the exponential mechanism in expectation. Exact: a
+        candidate that is k behind the best is accepted with probability exp(-eta k), that of a geometric number being k
+        or more (``noise.py``). The first accepted candidate in a random order is any of the accepted ones with equal
+        probability. The scale is rounded up. Held by: tests/privacy/test_mechanisms.py,
+        tests/privacy/test_noise_by_digits.py.
 
     References:
         McKenna & Sheldon 2020, "Permute-and-Flip"; Ding et al. 2021 (equivalence).
@@ -146,12 +144,12 @@ def choose_weighted(
         candidates: At least one member in all.
         span: As in ``choose``.
         epsilon: As in ``choose``.
-        all_weights: A function that returns all runs, if some of these stand for several runs (together far
-            less than 2^-39 of the total weight); None if none does.
+        all_weights: A function that returns all runs, if some of these stand for several runs (together far less than
+            2^-39 of the total weight); else None.
         source: As in ``laplace``.
 
     Returns:
-        The run (one of ``all_weights`` if whole numbers had to decide), and a uniform member of the run.
+        The run (one of ``all_weights`` if whole numbers decided), and a uniform member of it.
 
     Privacy:
         Adjacency: add or remove one row. Claim: epsilon-DP.
@@ -193,13 +191,11 @@ def _weights(candidates: Weighted, best: int, eta: Fraction) -> np.ndarray:
 
 
 def _by_doubles(candidates: Weighted, best: int, eta: Fraction, drawn: int) -> int | None:
-    """Finds the run that the uniform number in [drawn, drawn + 1) / 2^64 falls into.
+    """The run into which the uniform number in [drawn, drawn + 1) / 2^64 falls; None if doubles cannot decide.
 
-    None if doubles cannot decide.
-
-    Each weight's relative error is below (4 + |exponent|) * 2^-52. Exponents below -600 count as -600,
-    which is zero to within 2^-860, as they are. A cumulative sum of K terms adds K * 2^-53 of the total.
-    Together below ``slack`` of the total, with a factor 4 to spare.
+    Each weight's relative error is below (4 + |exponent|) * 2^-52. Exponents below -600 count as -600: both weights are
+    zero to within 2^-860. A cumulative sum of K terms adds K * 2^-53 of the total. All errors together are below
+    ``slack`` of the total, with a factor 4 to spare.
     """
     weights = _weights(candidates, best, eta)
     # Weights 3 1 4 1 5, two in a block: blocks end at 4, 9 and 14. What is 6 of 14 falls to the second
@@ -223,10 +219,7 @@ def _by_doubles(candidates: Weighted, best: int, eta: Fraction, drawn: int) -> i
 
 
 def _by_integers(candidates: Weighted, best: int, eta: Fraction, drawn: int, bits: int) -> int | None:
-    """Finds the run that the uniform number in [drawn, drawn + 1) / 2^bits falls into.
-
-    None if so many bits do not suffice.
-    """
+    """The run into which the uniform number in [drawn, drawn + 1) / 2^bits falls; None if more bits are needed."""
     low, high = _enclosed(candidates, best, eta, 2 * bits)
     total_low, total_high, sum_low, sum_high = sum(low), sum(high), 0, 0
     last = max(run for run, at_most in enumerate(high) if at_most)
@@ -252,7 +245,7 @@ def _enclosed(candidates: Weighted, best: int, eta: Fraction, bits: int) -> tupl
 
 @lru_cache(maxsize=1024)
 def scale_of(sensitivity: int, epsilon: Fraction) -> float:
-    """Returns sensitivity / epsilon as a float, rounded up."""
+    """The ratio sensitivity / epsilon as a float, rounded up."""
     # The nearest float to 1/3 is below it: the next one is taken.
     exact = Fraction(sensitivity) / epsilon
     scale = float(exact)

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference monitor: one request from end to end. Read this file first.
+"""The reference monitor: one request from end to end.
 
 ::
 
     validate ── rehearse ── charge ── tabulate ── noise ── persist ── answer
     (public)  (dummy rows)  (ledger)  (engine)  (mechanisms) (ledger)
 
-Only here do exact numbers and noise meet. The steps before the charge read the schema, the request
-and the ledger only. After the charge nothing can be refused, and every failure gives one error with
-one text (``EngineError``). The code that will read rows runs on dummy rows before the charge
-(``Rehearsals``), so that no failure depends on rows. The random bits are tested before the charge
-and as they are drawn (``pinq/public/bits.py``).
+Only here do exact numbers and noise meet. The steps before the charge read the schema, the request and the ledger only.
+After the charge nothing can be refused, and every failure gives one error with one text (``EngineError``). The code
+that will read rows runs on dummy rows before the charge (``Rehearsals``), so that no failure depends on rows. The
+random bits are tested before the charge and as they are drawn (``pinq/public/bits.py``).
 
 Privacy:
     Adjacency and unit: the policy's. Claim: all answers to an analyst together are spent-DP, spent
@@ -66,7 +65,7 @@ class KeyLocks:
         self._locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
 
     def take(self, key: Hashable) -> threading.Lock:
-        """The lock of this key, for ``with``: a caller waits until no other is inside."""
+        """The lock of this key, for ``with``."""
         with self._guard:
             return self._locks.setdefault(key, threading.Lock())
 
@@ -78,13 +77,12 @@ class _Valid(NamedTuple):
     """A validated request.
 
     Attributes:
-        query: The query.
         prepared: The tables to count, and the release of them.
         epsilon: The loss of each part.
-        per_row: The loss that a single row may cause.
+        per_row: The largest loss that a single row may cause.
         noise: The expected error of the answer.
-        checking: Units of work that it took so far.
-        counting: Units of work that the answer will take.
+        checking: Units of work so far.
+        counting: Units of work of the answer.
     """
 
     query: Query
@@ -102,18 +100,7 @@ def identified(schema: str, table: str) -> str:
 
 
 class Curator:
-    """Answers requests on one dataset.
-
-    Args:
-        schema: The schema by which requests are checked.
-        ledger: The ledger that charges requests.
-        engine: The engine that counts the rows.
-        max_work: Units of work that one request may need; see ``pinq/curator/price.py``.
-        meter: The counter of analysts' work; None for a new one.
-        version: The version of the rows that the engine has, as ``pinq/provider/versions.py`` finds it.
-        table: The name of the policy's table; empty for a policy that is one.
-        closed: The numbers of the closed cohorts' versions, by the keys of their parts.
-    """
+    """Answers requests on one dataset."""
 
     def __init__(
         self,
@@ -136,14 +123,8 @@ class Curator:
     def ask(self, analyst: str, request: Request, deadline: Deadline | None = None) -> Answer:
         """Answers a request, once: the same id gets the same answer and is charged once.
 
-        If a request arrives again before its answer, the second waits for the same answer. (Two
-        processes, or two handles while a policy is reloaded, may both compute one; the ledger keeps
-        the first.)
-
-        Args:
-            analyst: The analyst.
-            request: The request to answer.
-            deadline: Limits of work and time; None for no limit.
+        If a request arrives again before its answer, the second waits for the same answer. (Two processes, or two
+        handles while a policy is reloaded, may both compute one; the ledger keeps the first.)
 
         Raises:
             Stopped, TooHeavy: The deadline does not allow it; nothing was charged.
@@ -172,17 +153,13 @@ class Curator:
             return self._once(analyst, request, work, query, deadline)
 
     def stored_answer(self, analyst: str, request: Request, schema: str) -> Answer | None:
-        """Returns the earlier answer of this request under the schema with this digest.
-
-        None if there is none.
-        """
+        """The earlier answer of this request under the schema with this digest; None for none."""
         earlier, payload = self.ledger.answer_of(analyst, request.id)
         if earlier is None or payload is None or earlier.query.identity != self._identity(request, schema):
             return None
         return Answer.from_json(payload)
 
     def _identity(self, request: Request, schema: str) -> str:
-        """Identifies a query of this table; tables of equal schemas have different identities."""
         return request.identity(identified(schema, self.table))
 
     def version_below(self, part: str) -> int:
@@ -190,7 +167,7 @@ class Curator:
         return next((number for key, number in self.closed.items() if key.hex() == part), self.version)
 
     def _version_of(self, work: _Valid) -> int:
-        """The version of the queried rows: of a closed cohort if all parts lie in it, else of the table."""
+        """The version of the queried rows: a closed cohort's if all parts lie in it, else the table's."""
         return self.closed.get(work.prepared.demand.top, self.version)
 
     def meter(self, analyst: str, units: int) -> None:
@@ -276,11 +253,6 @@ class Curator:
             The refusal depends on the ledger and the request only, like the refusal of a query. It
             is logged, so an audit sees each exhausted budget.
 
-        Args:
-            analyst: The analyst.
-            request: One query that costs as much as all queries of the act.
-            deadline: Limits of work and time; None for no limit.
-
         Raises:
             BudgetExceeded: More than the grant or the cap leaves; logged.
         """
@@ -300,12 +272,11 @@ class Curator:
         )
 
     def close(self) -> None:
-        """Closes engine and ledger."""
         self._engine.close()
         self.ledger.close()
 
     def _answer(self, request: Request, work: _Valid, deadline: Deadline) -> tuple[Answer, str]:
-        """The answer of a charged request, and its text. One guard covers all work on rows."""
+        """The answer of a charged request, and its text; one guard covers all work on rows."""
         prepared = work.prepared
         try:
             released = prepared.release(prepared.count(self._engine, deadline), work.per_row)
@@ -352,33 +323,25 @@ def passed_under(digest: str) -> set[Hashable]:
 
 
 class Rehearsals:
-    """Runs each kind of request on dummy rows, under one schema, before one of that kind is charged.
+    """Runs each kind of request on dummy rows, under one schema, before the first charge of that kind.
 
-    An error after a charge is a release too: an error that only some rows raise tells these rows apart,
-    at any epsilon. So the functions that read rows are total: the work of a request is computed from
-    the request and the schema, and reading a row is indexing that cannot fail. Here counting, scores,
-    choices and noise run once on dummy rows before the charge: on no row, and on rows inside and
-    outside of asked parts (``pinq/engine/rehearsal.py``). If a request fails there, it is refused,
-    uncharged, with an ``InternalError`` that asks for a report. The noise that is drawn here is never
-    released.
+    An error after a charge is a release too: an error that only some rows raise reveals these rows, at any epsilon. So
+    the functions that read rows are total: the work of a request follows from the request and the schema, and reading a
+    row is indexing that cannot fail. Here counting, scores, choices and noise run once on dummy rows before the charge:
+    on no row, and on rows inside and outside of queried parts (``pinq/engine/rehearsal.py``). A request that fails
+    there is refused, uncharged, with an ``InternalError`` that asks for a report.
 
-    Two things are rehearsed, once for each new *kind*: how rows reach their parts, and the answer
-    of a part, with one candidate of each form. All requests of one kind run through the same code.
-    Requests are of one kind if their partitions have the same form (cuts, groups or codes, in
-    numbers of one size class), if both have one partition or several side by side, and if they ask
-    the same query at losses of one size class. All handles of a process with one schema share the
-    kinds that passed.
-
-    Args:
-        schema: The schema of the requests.
+    The rehearsal covers, once for each new *kind*, how rows reach their parts, and the answer of a part, with one
+    candidate of each form. Requests are of one kind if their partitions have the same form (cuts, groups or codes, in
+    numbers of one size class), if both have one partition or several side by side, and if they are the same query at
+    losses of one size class.
 
     Privacy:
-        Adjacency: any two tables. Claim: what a rehearsal does and decides is the same for both.
-        Why: it sees the schema, the request and rows made of these two (privacy.md, section 12).
-        The rehearsal adds this to the argument: an uncharged request finds a fault in code that reads
-        rows, before the fault can tell rows apart. It does not prove that there is no fault. Deadlines
-        and allocations depend on rows too and stay outside the guarantee (docs/threat-model.md).
-        Held by: tests/unit/curator/test_rehearsal.py.
+        Adjacency: any two tables. Claim: a rehearsal and its decision are the same for both. Why: it sees the schema,
+        the request and rows made of these two (privacy.md, section 12). The rehearsal adds this to the argument: an
+        uncharged request finds a fault in code that reads rows, before the fault can tell rows apart. It does not prove
+        that there is no fault. Deadlines and allocations depend on rows too and stay outside the guarantee
+        (docs/threat-model.md). Held by: tests/unit/curator/test_rehearsal.py.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -386,17 +349,7 @@ class Rehearsals:
         self._passed = passed_under(schema.digest)
 
     def require(self, query: Query, prepared: PreparedQuery, epsilon: Fraction, deadline: Deadline) -> None:
-        """Runs a request on dummy rows unless one of its kind has passed.
-
-        Args:
-            query: The query.
-            prepared: The same, prepared.
-            epsilon: Its loss for one row.
-            deadline: The deadline of the request, also of its rehearsal.
-
-        Raises:
-            Exception: The code of this kind of request failed.
-        """
+        """Runs a request on dummy rows unless one of its kind has passed; errors are those of its code."""
         ways, answers = _ways(prepared) - self._passed, _answers(query, prepared, epsilon) - self._passed
         if answers:
             # The first part, and parts with other kinds of candidates.
@@ -432,7 +385,7 @@ def _ways(prepared: PreparedQuery) -> set[Hashable]:
 
 
 def _columns(partitions: Iterable[Partition | None]) -> int:
-    """Counts the distinct sources of partitions, at most two. Cuts of a column and its other uses count apart."""
+    """The number of distinct sources of partitions, at most two; cuts of a column and its other uses count apart."""
     axes = (axis for partition in partitions if partition is not None for axis in partition.axes)
     return min(2, len({(axis.source, axis.thresholds is None) for axis in axes}))
 

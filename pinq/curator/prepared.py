@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables and releases of a checked query, before its charge and its answer.
 
-One request may ask a hundred thousand parts for tables of a thousand cells. It is one charge and
-one answer (``PreparedQuery``); but its exact tables are counted, used and forgotten slice by slice
-(``Counted``), as many parts at a time as memory allows. The parts are disjoint and each has noise of
-its own, so the slices change neither the law of an answer nor its loss. They follow from public
-facts: the schema and the request. Of 1,000 parts with tables of 100,000 cells
-each, 10^8 cells, 2^25 are counted at a time: 334 parts, 334 parts and 332 parts.
+One request may query a hundred thousand parts for tables of a thousand cells. It is one charge and one answer
+(``PreparedQuery``), but its exact tables are counted, used and forgotten slice by slice (``Counted``), as many parts at
+a time as memory allows. The parts are disjoint and each has independent noise, so the slices, which follow from schema
+and request, change neither the law of an answer nor its loss. Of 1,000 parts with tables of 100,000 cells each, 10^8
+cells, 2^25 are counted at a time: 334 parts, 334 parts and 332 parts.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ class Counted:
         parts: The parts of the tables: row i of each table belongs to part i.
         tables: The tables from the engine, in the order of the request.
         start: The position of the first of these parts among all parts of the request.
-        deadline: The deadline, checked between two steps.
-        draws: The number of numbers that get noise; None for all. A rehearsal needs a few.
+        draws: The number of numbers that get noise; None for all. A rehearsal needs few.
     """
 
     parts: PartSet
@@ -61,21 +59,17 @@ class Counted:
 
     @cached_property
     def part_list(self) -> list[Part]:
-        """The parts, in order."""
         return list(self.parts)
 
     def parts_of(self, rows: np.ndarray) -> Iterator[Part]:
-        """Yields the parts with these numbers, until the deadline."""
         for row in rows.tolist():
             self.deadline.check()
             yield self.part_list[row]
 
     def array(self, table: int = 0) -> np.ndarray:
-        """Returns a dense table."""
         return cast(np.ndarray, self.tables[table])
 
     def noisy(self, exact: np.ndarray, sensitivity: int, epsilon: Fraction) -> np.ndarray:
-        """Adds noise to integers, as ``laplace`` does."""
         return laplace(exact[: self.draws], sensitivity, epsilon, self.deadline.check)
 
 
@@ -83,8 +77,7 @@ class Released(NamedTuple):
     """The released numbers of an answer.
 
     Attributes:
-        values: Numbers in the parts' order.
-        chosen: The specs that the numbers of a choice count through.
+        chosen: The specs for which the numbers of a choice stand.
         rows: For averages, the noisy number of rows of each part.
     """
 
@@ -98,11 +91,9 @@ class Noise:
     """The expected error of an answer, by public facts.
 
     Attributes:
-        error: In words.
-        scale: Scale of the discrete Laplace noise in the answer's units; None where there is none.
+        scale: Scale of the discrete Laplace noise in the answer's units; None without noise.
         grid: Distance of neighbouring possible answers.
-        uniform: Whether each part's answer has this scale. An average's is divided by its part's
-            rows.
+        uniform: Whether each part's answer has this scale; an average's is divided by its part's rows.
     """
 
     error: str
@@ -116,11 +107,9 @@ class PreparedQuery:
     """A checked query, before its charge and its answer.
 
     Attributes:
-        parts: The parts that the query is about.
         about: One line for the log: the query, by public facts.
         noise: The expected error of the answer, at a loss for one row.
-        release: The answer, from the exact tables of slice after slice of the parts and the loss for
-            one row. Only here do they meet noise.
+        release: The function from exact tables, slice by slice, and the loss for one row to the noisy answer.
         tables: The tables that the engine counts for each part.
         measure: The measure that the engine sums up; None for counts.
         charged: The parts that are charged; None for ``parts``.
@@ -128,9 +117,9 @@ class PreparedQuery:
             each part.
         scored: Approximate number of cells that the release reads for all parts, in addition to one
             pass over the tables.
-        handling: Nanoseconds that the release takes for a part, beside its cells and its draws.
-        draws: Geometric numbers that are drawn for each part: two for a number that gets noise, one for a
-            candidate of permute-and-flip.
+        handling: Nanoseconds of the release for a part, besides its cells and its draws.
+        draws: The number of drawn geometric numbers for each part: two for a number with noise, one for a candidate of
+            permute-and-flip.
         sensitivity: The scale of these draws at an epsilon of 1.
         part_bytes: The largest length of the text of a part's answer.
 
@@ -172,16 +161,13 @@ class PreparedQuery:
 
     @cached_property
     def _cells(self) -> int:
-        """Counts the cells of one part's tables.
-
-        The engine keeps one more along each axis, for rows in no part of it.
-        """
+        """The cells of one part's tables, with one more along each axis for rows in no part of it."""
         cells = [math.prod([axis.size + 1 for axis in table.axes]) for table in self.tables if table.form == "dense"]
         return sum(cells) * (1 if self.measure is None else self.measure.width)
 
     @cached_property
     def _shardings(self) -> int:
-        """Counts the different keys and counts of shards that are read, wherever they are named."""
+        """The number of different keys and counts of shards."""
         tables = chain[Partition | TableRequest](self.parts.partitions, self.tables)
         named = chain([] if self.measure is None else self.measure.inputs, *[table.axes for table in tables])
         return len({axis.source for axis in named if axis.shard_key is not None})
@@ -193,7 +179,7 @@ class PreparedQuery:
         return max(1, SLICE_CELLS // max(1, self._cells) - 1)
 
     def work(self, rows: int, per_row: Fraction) -> int:
-        """Returns the units of work that it takes with so many declared rows, at a loss for one row."""
+        """The units of work with so many declared rows, at a loss for one row."""
         parts, tables = self.parts.size, len(self.tables)
         # 300 parts three splits down, one table each, 100 at a time: three passes of 3 + 2 looks at
         # each row, whatever its part. Each number of a measure is added to each table.
@@ -220,12 +206,10 @@ class PreparedQuery:
 
     @property
     def answer_bytes(self) -> int:
-        """The largest length of the answer's text, for any rows."""
         return NUMBER_BYTES * 20 + self.parts.size * self.part_bytes
 
     @cached_property
     def demand(self) -> Demand:
-        """The parts to which the query is charged."""
         return Demand.of(self.parts if self.charged is None else self.charged)
 
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The price of a request in work, known before the charge and before any row is read.
 
-Epsilon does not bound work: a choice among a hundred thousand families may be asked at the smallest
-epsilon. So work has a price of its own, in units of about a millisecond of one core. The price has
-two parts. The work of checking follows from the request alone and is known before anything is bound
-to the schema (``checking_work``). The work of counting and releasing follows from the prepared
-query (``PreparedQuery.work``): cells for each part, looks at each row for each pass. The limits of
-memory follow from the same numbers.
+Epsilon does not bound work: a choice among a hundred thousand families is possible at the smallest epsilon. So work has
+a separate price, in units of about a millisecond of one core. The price of checking follows from the request alone,
+before anything is bound to the schema (``checking_work``). The price of counting and releasing follows from the
+prepared query (``PreparedQuery.work``): cells for each part, look-ups of each row for each pass. The limits of memory
+use the same numbers.
 
 Privacy:
     Both prices are functions of the request, the schema and the declared ``max_rows``: no row can
@@ -54,7 +53,7 @@ def units(nanoseconds: int) -> int:
 
 
 def checking_work(request: Request, schema: Schema) -> int:
-    """Returns the units of reading and checking a request, also if it is refused later.
+    """The units of reading and checking a request, also if it is refused later.
 
     An unknown column counts nothing: it is refused when its spec is bound.
     """
@@ -72,7 +71,7 @@ def checking_work(request: Request, schema: Schema) -> int:
 
 
 def require_work(price: int, limit: int) -> None:
-    """Raises ``QueryError`` if a request costs more units of work than one request may."""
+    """Raises ``QueryError`` if a request costs more units of work than ``limit``."""
     if price > limit:
         raise QueryError(
             f"this would take {price:,} units of work, each about a millisecond of one core; the policy allows "
@@ -81,7 +80,7 @@ def require_work(price: int, limit: int) -> None:
 
 
 def drawing_work(numbers: int, scale: Fraction) -> int:
-    """Returns the nanoseconds of drawing geometric numbers of a scale; a number's noise is two of them."""
+    """The nanoseconds of drawing geometric numbers of a scale; a number's noise is two of them."""
     # Of a scale of 100, numbers have two digits in base 64, and one for the rest above them: 99 has 7 bits.
     digits = 1 + -(-(math.ceil(scale) - 1).bit_length() // (BASE.bit_length() - 1))
     return digits * (numbers * (DIGIT if scale <= LARGEST_SCALE else LARGE_DIGIT) + DIGIT_TABLE * (numbers > 0))

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answers to the queries, a function for each kind. ``_count`` is the shortest; read it first.
+"""The answers to the queries, a function for each kind.
 
-``pinq/curator/prepared.py`` describes the prepared query. A function reads public facts only. It
-refuses invalid queries, and returns the tables to count, the expected error, and the step from
-exact tables to a noisy release. The curator charges between preparation and counting.
+``_count`` is the shortest; read it first, and ``pinq/curator/prepared.py`` for the prepared query.
+
+A function reads public facts only. It refuses invalid queries, and returns the tables to count, the expected error, and
+the step from exact tables to a noisy release. The curator charges between preparation and counting.
 
 A sum is counted in whole units: cell k of the grid is ``factor * k + offset`` units. The unit is
 the largest of which the numbers of all cells are whole multiples. A column from 10 to 100 in steps
@@ -66,10 +67,7 @@ EXAMPLE_ROWS = (100, 10_000)  # sizes of parts for which a preview has the error
 
 
 def prepare(query: Query, parts: PartSet, schema: Schema) -> PreparedQuery:
-    """Checks a query against the schema.
-
-    Raises ``QueryError`` if it cannot be asked of these parts.
-    """
+    """Checks a query against the schema, or raises ``QueryError``."""
     return PREPARE[type(query)](query, parts, schema)
 
 
@@ -96,8 +94,6 @@ def _count(query: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
 
 @dataclass(frozen=True)
 class _SumUnits:
-    """A column's numbers as whole multiples of a unit."""
-
     unit: Fraction
     factor: int
     offset: int
@@ -125,10 +121,9 @@ def _sum(query: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
     """``noisy_sum``: a sum of whole units + DLap(largest / epsilon), in the column's own units.
 
     Privacy:
-        Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection.
-        Why: a row adds at most ``largest`` units to one part (privacy.md 2.2). No table that the
-        policy admits has a sum beyond 2^62 units. A table with more rows may have one: its sums are
-        clipped there, and clipping at a public bound never increases the distance between two sums.
+        Adjacency: add or remove one row. Claim: epsilon-DP for the whole collection. Why: a row adds at most
+        ``largest`` units to one part (privacy.md 2.2). No table that the policy admits has a sum beyond 2^62 units;
+        larger sums are clipped there, and clipping at a public bound never increases the distance between two sums.
     """
     column = schema.addable(query.column)
     units = _SumUnits.of(column)
@@ -265,7 +260,7 @@ def _average(query: Average, parts: PartSet, schema: Schema) -> PreparedQuery:
 
 
 def _average_error(spread: float, max_rows: int, unit: str) -> str:
-    """The expected error of an average, in words, for two sizes of a part; its own size is not public."""
+    """The expected error of an average, in words, for two sizes of a part, because its size is not public."""
     errors = [
         f"{figures(spread / rows)} to {figures(spread * math.sqrt(2) / rows)}{unit} over {rows:,} rows"
         for rows in sorted({min(rows, max_rows) for rows in EXAMPLE_ROWS})
@@ -276,7 +271,7 @@ def _average_error(spread: float, max_rows: int, unit: str) -> str:
 def _between(column: Numeric, first: int, last: int, up: int, low: int) -> float:
     """The number that lies U / (U + L), within [0, 1], of the way from one cell to another, ``last`` cells on.
 
-    Half of the way where the noise leaves nothing to divide by.
+    The middle if the noise makes U + L 0.
     """
     up, parts = (1, 2) if up + low <= 0 else (min(max(up, 0), up + low), up + low)
     # Of whole numbers until the end: fractions take ten times as long, and Python rounds a quotient once.
@@ -286,7 +281,7 @@ def _between(column: Numeric, first: int, last: int, up: int, low: int) -> float
 
 
 def _choose(query: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
-    """``exp_mech`` among candidates. Its privacy is that of ``Selection.choose``."""
+    """``exp_mech`` among candidates; its privacy is that of ``Selection.choose``."""
     require_score(query.score, schema)
     if sum(map(len, query.candidates)) > MAX_CANDIDATES:
         raise QueryError(f"at most {MAX_CANDIDATES:,} candidates are possible.")
@@ -407,14 +402,14 @@ def _stop(query: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:
 def penalty(epsilon: Fraction) -> int:
     """The penalty in rows for each split above a part.
 
-    It is the least penalty with which the loss of each test is half the loss of the one before.
+    It is the least with which the loss of each test is half the loss of the one before.
     """
     # Rounded up, as // rounds down: 4.2 becomes 5.
     return -int(-HALVES * PATH_LOSS / epsilon // 1)
 
 
 def beginnings(parts: PartSet, above: int) -> PartSet:
-    """Finds the parts where the trees begin. The answer depends on their rows, so they are charged."""
+    """The parts where the trees begin, which are charged, because the answer depends on their rows."""
     # Trees that begin one split down: from (women, nurses) and (women, clerks) the walk up ends at
     # women, who are charged once.
     roots: dict[bytes, Part] = {}
@@ -432,7 +427,7 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
     Args:
         parts: The leaves of trees, disjoint: so every part above them is split by one partition
             only.
-        counts: The exact rows of each leaf. A part above has the rows of all leaves below it.
+        counts: The exact rows of each leaf; a part above has the rows of all leaves below it.
         score: The score, with its thresholds and the beginning of its trees.
         epsilon: Privacy loss of the release for one row.
 
@@ -482,7 +477,7 @@ def splits_kept(parts: PartSet, counts: Sequence[int], score: EnoughRows, epsilo
 
 
 def _split_above(part: Part, above: int) -> list[bytes]:
-    """Lists the keys of the parts that are split above a part, from where the tree begins."""
+    """The keys of the parts that are split above a part, from the beginning of its tree."""
     keys = []
     while part.depth > above and part.parent is not None:
         part = part.parent

@@ -48,7 +48,6 @@ class _Location:
 
     @cached_property
     def nbytes(self) -> int:
-        """Size in bytes."""
         return sum(rows.node.nbytes + (0 if rows.picked is None else rows.picked.nbytes) for rows in self.rows)
 
     def above(self, part: Part) -> float:
@@ -63,13 +62,7 @@ class _Location:
 
 
 class ArrayEngine:
-    """Exact tables over one encoded table.
-
-    Args:
-        codes: The table.
-        schema: Its columns.
-        salt: The key of the row coins.
-    """
+    """Exact tables over one encoded table."""
 
     def __init__(self, codes: Codes, schema: Schema, salt: bytes) -> None:
         self.schema = schema
@@ -87,10 +80,6 @@ class ArrayEngine:
         measure: Measure | None = None,
         check: Callable[[], None] = go_on,
     ) -> list[Table]:
-        """Counts rows, exactly, in one pass over the blocks of codes; see ``Engine.tabulate``.
-
-        ``check`` is called before each block of rows.
-        """
         require_open(self._codes, self._process)
         if measure is None and (column := self._column_of(parts, tables)) is not None:
             return list(self._from_column_table(column, parts, tables, check))
@@ -99,23 +88,19 @@ class ArrayEngine:
         return self._from_rows(parts, tables, measure, check)
 
     def rows(self) -> int:
-        """Encoded rows, exact: for the provider's eyes only."""
+        """The number of encoded rows, for the provider only."""
         return 0 if self._codes is None else self._codes.rows
 
     def contents(self) -> str:
-        """A keyed digest of the encoded rows: for the provider's eyes only."""
         return contents_of(require_open(self._codes, self._process), self._salt)
 
     def contents_by(self, axis: Axis) -> list[str]:
-        """A keyed digest of the encoded rows in each part of an axis: for the provider's eyes only."""
         return contents_by(require_open(self._codes, self._process), axis, self._salt)
 
     def problem(self) -> str:
-        """The reason why it cannot count now; see ``Engine.problem``."""
         return "its engine is closed" if self._codes is None else self._codes.problem()
 
     def close(self) -> None:
-        """Frees the memory."""
         self._codes, self._blocks = None, ()
         self._shards = ShardColumns(Codes((), self.schema), b"")
         self.forget()
@@ -357,5 +342,4 @@ def side_by_side(work: Callable[[T], U], items: Sequence[T]) -> list[U]:
 
 @lru_cache(maxsize=1)
 def _pool(process: int) -> ThreadPoolExecutor:
-    """The threads of a process; a forked process has none of its parent's threads."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="pinq-count")

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table as small unsigned integers: the result of encoding, and the only input of counting.
 
-It comes in blocks of rows. A block keeps each column's codes side by side, in the smallest type
-that holds them. Blocks are independent of each other: any thread or process may locate and count
-the rows of one.
+It comes in blocks of rows, each with the codes of its columns in the smallest type that holds them. Any thread or
+process may locate and count the rows of a block, independently of others.
 
-The codes of a large source are an Arrow file in the provider's state folder, which is mapped into
-memory: one batch for each block, and a last batch without rows that has the file's metadata. The
-file contains codes and no raw values.
+The codes of a large source, and no raw values, are an Arrow file in the provider's state folder, mapped into memory:
+one batch for each block, and a last batch without rows that has the file's metadata.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ ShardSource = tuple[str, int, int]
 
 
 def _numbers(codes: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Codes without a copy. Arrow's conversion imports pandas, and is used for data in several pieces only."""
+    """Codes without a copy; Arrow's conversion imports pandas, and is used for data in several pieces only."""
     return np.from_dlpack(codes) if isinstance(codes, pa.Array) else codes.to_numpy()
 
 
@@ -44,7 +42,6 @@ class RowBlock:
     Attributes:
         columns: The codes of each column, unsigned, shape (rows,). Shards are columns too, by their
             axis' ``source``.
-        rows: The number of rows.
     """
 
     columns: Mapping[Hashable, np.ndarray]
@@ -52,7 +49,7 @@ class RowBlock:
 
     @classmethod
     def from_arrow(cls, encoded: pa.Table | pa.RecordBatch, schema: Schema) -> RowBlock:
-        """Reads a result of ``encode``: columns ``c0``, ``c1``, ... are the schema's, in order."""
+        """Reads a result of ``encode``."""
         columns: dict[Hashable, np.ndarray] = {
             name: _numbers(encoded[f"c{number}"]) for number, name in enumerate(schema.columns)
         }
@@ -65,16 +62,7 @@ class RowBlock:
 
 
 class Codes:
-    """An encoded table in memory.
-
-    Args:
-        blocks: The rows.
-        schema: The columns.
-
-    Attributes:
-        rows: The number of rows.
-        nbytes: Bytes of all codes.
-    """
+    """An encoded table in memory."""
 
     def __init__(self, blocks: Iterable[RowBlock], schema: Schema) -> None:
         self.blocks: Sequence[RowBlock] = tuple(blocks)
@@ -134,11 +122,8 @@ class FileCodes(BaseModel):
     """The part of a file of codes for one of the source's files.
 
     Attributes:
-        fingerprint: The identity of the file and of the way of reading it.
         rows: The number of encoded rows, which follow the rows of the files before; 0 if rows are
             chosen from all files together.
-        lines: The number of lines of text that were read.
-        lost: The number of rows that could not be read.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -152,8 +137,6 @@ class _Footer(BaseModel):
     """The metadata of a file.
 
     Attributes:
-        rows: Rows in all blocks.
-        files: The kept part of each of the source's files.
         checksums: The checksums of each column, over all blocks.
     """
 
@@ -166,13 +149,9 @@ class _Footer(BaseModel):
 def write_codes(
     file: IO[bytes], schema: pa.Schema, blocks: Iterable[pa.RecordBatch], files: Sequence[FileCodes]
 ) -> None:
-    """Writes codes to an empty file, and flushes it to the disk.
+    """Writes codes, in blocks of ``BLOCK_ROWS`` rows but the last, to an empty file, and flushes it to the disk.
 
-    Args:
-        file: The file to write.
-        schema: The columns; see ``arrow_schema``.
-        blocks: All of ``BLOCK_ROWS`` rows but the last.
-        files: The kept part of each of the source's files; read when all blocks are there.
+    ``files`` is read when all blocks are there.
     """
     rows, checksums = 0, dict.fromkeys(schema.names, 0)
     with pa.ipc.new_file(file, schema) as sink:
@@ -189,16 +168,7 @@ def write_codes(
 
 
 class MappedCodes(Codes):
-    """Codes in a file that is mapped into memory.
-
-    Args:
-        file: A file that was written whole.
-        schema: The columns that were written.
-        damaged: A function that is called when a checksum does not match.
-
-    Attributes:
-        table: The columns ``c0``, ``c1``, ...
-        files: The kept part of each of the source's files.
+    """Codes in a file that is mapped into memory; calls ``damaged`` when a checksum does not match.
 
     Raises:
         ValueError: The file has another form, or its metadata is damaged.
@@ -238,7 +208,6 @@ class MappedCodes(Codes):
         return "the file of its codes was cut" if self._is_cut() else ""
 
     def require(self, columns: Iterable[Hashable] | None = None) -> None:
-        """Compares columns with their checksums before their first use; see ``Codes.require``."""
         if self._is_cut():  # reading beyond the end would kill the process
             raise InternalError(
                 "The file of a source's codes was cut while it was in use. Open the dataset again, and see who "

@@ -52,13 +52,7 @@ class CountedCells:
         self._counts, self._rows = np.zeros((1, cells), dtype=np.uint32), 0
 
     def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
-        """Counts or sums rows.
-
-        Args:
-            cell: The cell of each row, shape (rows,); None if there is one cell.
-            rows: The number of rows.
-            words: The packed numbers to sum, shape (words, rows); None to count rows.
-        """
+        """Counts ``rows`` rows in their cells, or sums their ``words``, shape (words, rows)."""
         self._rows += rows
         if self._rows >= 2**32:
             self._counts = self._counts.astype(np.int64)
@@ -75,9 +69,8 @@ class CountedCells:
 class SummedCells:
     """The sums of a measure in each cell.
 
-    A word packs several numbers, so one scattered addition adds all of them. After ``Packing.rows``
-    rows, before the numbers overflow into each other, they are unpacked and carried to the sums. With
-    very many cells each row's word is unpacked at once.
+    A word packs several numbers, so one scattered addition adds all of them. After ``Packing.rows`` rows, before
+    numbers overflow into each other, they are unpacked; with very many cells each row is unpacked at once.
     """
 
     def __init__(self, measure: RowMeasure, cells: int) -> None:
@@ -197,7 +190,6 @@ class CountPiece:
 
 
 def _narrow(numbers: np.ndarray) -> np.ndarray:
-    """The same whole numbers in the smallest signed type that holds them."""
     # A signed octet holds -128 to 127. So the largest number, 127, counts like -1 - 127 = -128.
     return numbers.astype(np.min_scalar_type(min(int(numbers.min(initial=0)), -1 - int(numbers.max(initial=0)))))
 
@@ -222,7 +214,6 @@ class Tally(ABC):
         """Replaces the cells by those of all pieces, in order."""
 
     def merge(self, other: Self) -> None:
-        """Adds the counts of another tally of the same tables over different rows."""
         self.fill([CountPiece.merged([self.piece(), other.piece()])])
 
     @property
@@ -234,16 +225,9 @@ class Tally(ABC):
 class DenseTally(Tally):
     """Tables over a few axes, counted as one small joint table and summed out of it.
 
-    With 8 nodes x 2 classes x 4 x 5 values, a row at node 3, class 1, values 2 and 0 adds one to cell
-    ((3 * 2 + 1) * 4 + 2) * 5 + 0 = 150. The table of node, class and the first value is the sum over
-    the second.
-
-    Args:
-        nodes: The number of parts.
-        axes: The axes of the joint table.
-        tables: The axes of each table, all of them among ``axes``.
-        measure: The measure to sum; None to count rows.
-        common: The number of first axes that split all parts; they become part of the axis of parts.
+    With 8 nodes x 2 classes x 4 x 5 values, a row at node 3, class 1, values 2 and 0 adds one to cell ((3 * 2 + 1) * 4
+    + 2) * 5 + 0 = 150. The table of node, class and the first value is the sum over the second. The first ``common``
+    axes split all parts, and become part of the axis of parts.
     """
 
     def __init__(
@@ -292,7 +276,6 @@ class DenseTally(Tally):
         self._cells = CountedCells(0)
 
     def _summed(self) -> list[np.ndarray]:
-        """The tables, summed out of the joint one, in its number type."""
         if self._filled is not None:
             return self._filled
         joint = self._cells.numbers().reshape(-1, *self._shape)
@@ -312,12 +295,7 @@ def _summed_out(joint: np.ndarray, axes: Sequence[Axis], remaining: Sequence[Axi
 
 
 class OccupiedTally(Tally):
-    """The occupied cells of one table.
-
-    Args:
-        axes: The axes of the table.
-        nothing: A piece without cells.
-    """
+    """The occupied cells of one table."""
 
     def __init__(self, axes: tuple[Axis, ...], nothing: CountPiece) -> None:
         self._axes, self._nothing = axes, nothing
@@ -339,13 +317,7 @@ ROWS_WAITING = 2**22  # the same for counted rows; bounds memory by the occupied
 
 
 class SparseTally(OccupiedTally):
-    """The occupied cells of one table, by sorting the rows' cells.
-
-    Args:
-        nodes: The number of parts.
-        axes: The axes of the table.
-        measure: The measure to sum; None to count rows.
-    """
+    """The occupied cells of one table, by sorting the rows' cells."""
 
     def __init__(self, nodes: int, axes: tuple[Axis, ...], measure: RowMeasure | None) -> None:
         self._measure = measure
@@ -403,12 +375,7 @@ def run_starts(ordered: np.ndarray) -> np.ndarray:
 
 
 class ListTally(OccupiedTally):
-    """The occupied cells of a joint table that is too wide to be numbered.
-
-    Args:
-        nodes: The number of parts.
-        axes: The axes of the table.
-    """
+    """The occupied cells of a joint table that is too wide to be numbered."""
 
     def __init__(self, nodes: int, axes: tuple[Axis, ...]) -> None:
         self._sizes = [nodes, *(axis.size for axis in axes)]
@@ -431,12 +398,8 @@ class ListTally(OccupiedTally):
 def packed_words(rows: int, lines: Iterable[tuple[np.ndarray, int]]) -> np.ndarray:
     """A number for each row of several columns of codes, equal for equal rows, shape (rows,).
 
-    Codes are packed into words of 64 bits. Before a word would overflow, the distinct words are
-    numbered, which makes room for more codes.
-
-    Args:
-        rows: The length of each column.
-        lines: Each column's codes, and a number that is larger than all of them.
+    Codes are packed into words of 64 bits. Before a word would overflow, the distinct words are numbered, which makes
+    room for more codes. Each column comes with a number that is larger than all its codes.
     """
     words, cells = np.zeros(rows, dtype=np.int64), 1
     for line, size in lines:
@@ -462,19 +425,15 @@ WHOLE: Mapping[bytes, int] = {b"": 0}
 
 @dataclass(frozen=True, eq=False)
 class CountRequest:
-    """A request for counts: paths down to parts, tables, a measure. Public facts that can be pickled.
+    """A request for counts: paths down to parts, tables, a measure; public facts that can be pickled.
 
     Attributes:
         begin: The numbers of the located parts where the paths begin.
-        levels: The steps down from there.
         answer: The number of the requested part of each node of the last level.
         split: One more step, if parts are split by partitions that differ; None else.
         common: The axes of a last split that all parts share; they become axes of every table.
-        tables: The tables with which the parts are crossed.
         joint: The axes of each joint table, and the numbers of the dense tables in it.
-        measure: The measure to sum; None to count rows.
-        places: The place of each code along axes with cuts or groups. The tables are complete, so
-            reading a row cannot fail.
+        places: The place of each code along axes with cuts or groups, for every code: reading a row cannot fail.
     """
 
     begin: np.ndarray
@@ -489,12 +448,10 @@ class CountRequest:
 
     @property
     def parts(self) -> int:
-        """The number of parts."""
         return self.located if self.split is None else self.split.nodes
 
     @property
     def located(self) -> int:
-        """The number of parts before the last split."""
         return len(self.answer)
 
     @property
@@ -505,20 +462,16 @@ class CountRequest:
 
     @property
     def empty_bytes(self) -> int:
-        """The bytes of all dense tables and their words, before the first row."""
         numbers = 1 if self.measure is None else self.measure.width + self.measure.packing.words
         return 8 * numbers * self.parts * sum(joint_slots(axes) for axes, _ in self.joint)
 
     def shards(self) -> set[ShardSource]:
-        """The shards that the request reads, by the ``source`` of their axes."""
         return {cast(ShardSource, source) for source in self._sources() if isinstance(source, tuple)}
 
     def columns(self) -> set[Hashable]:
-        """The columns that the request reads."""
         return self._sources() - self.shards()
 
     def _sources(self) -> set[Hashable]:
-        """The columns and shards that the request reads."""
         levels = [*self.levels, *([] if self.split is None else [self.split])]
         axes = [*self.common, *(axis for table in self.tables for axis in table.axes)]
         axes += [] if self.measure is None else self.measure.inputs
@@ -555,15 +508,7 @@ def count_request(
 ) -> CountRequest:
     """Compiles a request.
 
-    Args:
-        parts: Disjoint parts.
-        tables: The tables with which the parts are crossed.
-        measure: The measure to add up.
-        schema: The schema of the columns.
-        part_numbers: The number of each part where rows are already located, by its key.
-
-    Raises:
-        KeyError: The path to one of ``parts`` passes no located part.
+    Rows are already located at the parts of ``part_numbers``; ``KeyError`` if a path passes none.
     """
     # Men by job: the path goes down to men, and job is one more split. If every block has the same
     # last split, it becomes an axis of each table instead, which saves moving rows.
@@ -608,11 +553,7 @@ def _common(partitions: Sequence[Partition | None], tables: Sequence[TableReques
 
 
 class Counts:
-    """The exact tables of a request over the rows counted so far. They can be pickled and merged.
-
-    Args:
-        request: The request.
-    """
+    """The exact tables of a request over the rows counted so far; can be pickled and merged."""
 
     def __init__(self, request: CountRequest) -> None:
         opened = list(_opened(request))
@@ -637,12 +578,10 @@ class Counts:
         return [[pieces[index] for pieces in dealt] for index in range(number)]
 
     def fill(self, pieces: Iterable[Sequence[CountPiece]]) -> None:
-        """Replaces the counts by ``pieces`` of the same request, merged over all rows."""
         for tally, tally_pieces in zip(self.tallies, zip(*pieces, strict=True), strict=True):
             tally.fill(tally_pieces)
 
     def merged(self, other: Counts) -> Counts:
-        """Adds the counts of different rows for the same request to these; returns these."""
         for tally, other_tally in zip(self.tallies, other.tallies, strict=True):
             tally.merge(other_tally)
         return self
@@ -653,7 +592,6 @@ class Counts:
         return sum(tally.most_bytes for tally in self.tallies)
 
     def tables(self) -> list[Table]:
-        """The requested tables, in order; see ``Engine.tabulate``."""
         tables: dict[int, Table] = {}
         for numbers, tally in zip(self._numbers, self.tallies, strict=True):
             tables |= zip(numbers, tally.tables(), strict=True)

@@ -117,7 +117,6 @@ class Lines:
 
     @property
     def lost(self) -> int:
-        """Lines that could not be read."""
         return sum(self.unreadable.values())
 
     def beyond(self, share: float) -> bool:
@@ -125,7 +124,6 @@ class Lines:
         return self.lost > share * self.total
 
     def add(self, reason: str, count: int, example: str) -> None:
-        """Counts lines that could not be read."""
         self.unreadable[reason] = self.unreadable.get(reason, 0) + count
         self.examples.setdefault(reason, example)
 
@@ -140,13 +138,6 @@ class Lines:
 
 class TextFiles(ABC):
     """Files that are read as text, line by line or row by row, with one header.
-
-    Args:
-        files: The files; at least one.
-        dialect: The form of the text.
-
-    Attributes:
-        names: The columns' names.
 
     Raises:
         PolicyError: A header cannot be read, does not name each column once, or differs from another.
@@ -173,12 +164,7 @@ class TextFiles(ABC):
 
     @abstractmethod
     def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
-        """The readable rows as tables of text, in which a missing value is null.
-
-        Args:
-            columns: The columns, in this order; at least one.
-            lines: Counts of the read lines; is added to.
-            files: Some of the files; None for all.
+        """The readable rows as tables of text, in which a missing value is null; adds to ``lines``.
 
         Raises:
             PolicyError: A file cannot be read or unpacked.
@@ -211,18 +197,15 @@ class TextFiles(ABC):
         return [], ""
 
     def _doubt(self, text: str, choices: Sequence[Changes] = ()) -> FormatDoubt:
-        """An error with the changes by which the file may be read."""
         changes = self.other()
         return FormatDoubt(text, [{**choice, **changes} for choice in choices or ([{}] if changes else [])])
 
     def other(self) -> Changes:
-        """The keys of ``csv`` that the first file's beginning suggests to change."""
         changes = other_shape(self._glances(), self._dialect, named=bool(self.names))
         quoted = self.names and all(re.fullmatch("'.*'", name) for name in self.names)
         return changes | ({"quote": "'"} if quoted and self._dialect.quote == '"' else {})
 
     def _otherwise(self, before: str = "") -> str:
-        """The suggested changes, in words."""
         changes = self.other()
         looks = [f"fields separated by {SEPARATORS[str(changes['delimiter'])]}"] if "delimiter" in changes else []
         looks += [f"{changes['skip']} title lines above the header"] if "skip" in changes else []
@@ -353,10 +336,7 @@ class DelimitedFiles(TextFiles):
         return table
 
     def _as_utf8(self, block: bytes) -> tuple[bytes, np.ndarray | None]:
-        """Returns a block in UTF-8, and a mask of the lines that are not in the declared encoding.
-
-        Such lines become empty.
-        """
+        """A block in UTF-8, and a mask of the lines that are not in the declared encoding, which become empty."""
         encoding = self._dialect.encoding
         try:
             text = block.decode(encoding)
@@ -376,10 +356,7 @@ class DelimitedFiles(TextFiles):
     def _faults(
         self, block: bytes, text: pa.StringArray, lengths: np.ndarray, foreign: np.ndarray | None
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields reasons, each with a mask of the lines that are unreadable for it.
-
-        A fault is not searched for if no byte of the block can cause it.
-        """
+        """Yields reasons, each with a mask of the lines that are unreadable for it."""
         if foreign is not None:
             yield _FOREIGN + self._dialect.encoding, foreign
         yield _TOO_LONG, lengths > MAX_LINE
@@ -533,7 +510,6 @@ class Workbooks(TextFiles):
 
 
 def _empty(row: Sequence[object]) -> int:
-    """The number of empty cells before the first filled one; 0 for an empty row."""
     return next((number for number, cell in enumerate(row) if cell), 0)
 
 
@@ -576,7 +552,7 @@ def line_of(file: str, start: int, line: int) -> str:
 
 @contextmanager
 def opened(file: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked. An error concerns the whole file, not one line."""
+    """The bytes of a file, unpacked; an error concerns the whole file, not one line."""
     try:
         with gzip.open(file) if file.name.lower().endswith(".gz") else file.open("rb") as stream:
             yield stream  # type: ignore[misc]
@@ -613,7 +589,7 @@ def _blocks_of(file: Path) -> Iterator[bytes]:
 
 
 def _split(block: bytes) -> tuple[pa.StringArray, np.ndarray]:
-    """The lines of a block, each with its newline, and their lengths. Nothing is copied."""
+    """The lines of a block, each with its newline, and their lengths."""
     # The newlines of "a,1\n\nb\n" end at 4, 5 and 7: lines of 4, 1 and 2 bytes, the second empty.
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1
     offsets = np.concatenate([[0], ends]).astype(np.int32)
@@ -621,7 +597,6 @@ def _split(block: bytes) -> tuple[pa.StringArray, np.ndarray]:
 
 
 def _escaped(sign: str) -> str:
-    """A sign, escaped for a character class of a regular expression."""
     return "\\" + sign if sign in "^[]\\-" else sign
 
 

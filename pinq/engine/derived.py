@@ -106,13 +106,7 @@ def check_formulas(policy: Policy) -> None:
 
 
 def require_row_wise(connection: duckdb.DuckDBPyConnection, name: str, formula: str, sources: tuple[str, ...]) -> None:
-    """Checks one formula.
-
-    Args:
-        connection: A connection that parses it.
-        name: The name of the column, for the error.
-        formula: SQL.
-        sources: The columns that it must read, and no others.
+    """Checks that a formula is SQL over one row, and reads exactly these columns.
 
     Raises:
         PolicyError: It is not an SQL expression over one row of these columns.
@@ -129,15 +123,10 @@ def require_row_wise(connection: duckdb.DuckDBPyConnection, name: str, formula: 
 
 
 def row_wise(value: object, where: str, sources: Set[tuple[str, ...]]) -> set[tuple[str, ...]]:
-    """Checks the tree of an expression; returns the columns that it reads.
-
-    Args:
-        value: The tree.
-        where: Its place, for the error.
-        sources: The columns that it may read: (column,) or (table, column).
+    """Checks the tree of an expression, whose place is ``where``; returns the columns that it reads.
 
     Raises:
-        PolicyError: It is not an expression over one row of these columns.
+        PolicyError: It is not an expression over one row of ``sources``.
     """
     columns = set[tuple[str, ...]]()
     for node in nodes(value):
@@ -164,7 +153,7 @@ def column_of(node: Node) -> tuple[str, ...]:
 
 
 def _parsed(connection: duckdb.DuckDBPyConnection, name: str, tried: str) -> tuple[Node, object]:
-    """Parses a formula. Returns the expression in TRY, and the statement around it."""
+    """Parses a formula: the expression in TRY, and the statement around it."""
     parsed = parse_tree(connection, f"SELECT {tried} AS value FROM source", f"`formula` of column {name!r}")
     selected = parsed["statements"][0]["node"].pop("select_list", [])
     # `a)), ((b` would select two columns, and `a)) + ((b` a sum that TRY covers in part.
@@ -298,7 +287,7 @@ def with_lookups(policy: Policy) -> Policy:
     """Reads the lookup tables of a policy.
 
     Returns:
-        The policy with their pairs, and in each column the digest of its own.
+        The policy with their pairs, and in each column the digest of its own pairs.
 
     Raises:
         PolicyError: A table cannot be read, has a key twice, or has another digest than declared.

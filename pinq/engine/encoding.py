@@ -37,7 +37,6 @@ class RawValue:
 
     Attributes:
         value: An SQL expression.
-        kind: The SQL type.
     """
 
     value: str
@@ -55,7 +54,6 @@ class RawValue:
 
     @property
     def text(self) -> str:
-        """SQL for the text by which categories are compared."""
         if self.kind in INEXACT:
             # A frame with missing values has whole-number codes as doubles: 1.0 is the category 1.
             value = self.value
@@ -87,13 +85,7 @@ def _is_beyond(text: str, least: int) -> bool:
 
 @dataclass(frozen=True)
 class RawColumns:
-    """The raw values of all declared columns.
-
-    Attributes:
-        values: The values of each declared column.
-        derived: The expressions that are selected besides the source's columns.
-        joins: The joins with lookup tables.
-    """
+    """The raw values of all declared columns, as SQL."""
 
     values: Mapping[str, RawValue]
     derived: tuple[str, ...] = ()
@@ -129,12 +121,10 @@ class RawColumns:
         return cls(values, tuple(derived), tuple(joins)).without(policy)
 
     def without(self, policy: Policy) -> RawColumns:
-        """The same values, NULL where the policy declares them missing."""
         values = {name: value.without(policy.columns[name]) for name, value in self.values.items()}
         return replace(self, values=values)
 
     def rows(self, source: str) -> str:
-        """SQL for a source's rows with their derived values."""
         if not self.derived:
             return source
         return f"(SELECT *, {', '.join(self.derived)} FROM {source}) {' '.join(self.joins)}"
@@ -161,7 +151,6 @@ def _kind(connection: duckdb.DuckDBPyConnection, name: str, formula: str, types:
 
 
 def _register(connection: duckdb.DuckDBPyConnection, table: str, name: str, policy: Policy) -> None:
-    """Registers a lookup table with the connection."""
     if name not in policy.lookups:
         raise PolicyError(f"The lookup table of column {name!r} was not read; read the policy with `pinq.load_policy`.")
     pairs = policy.lookups[name]
@@ -170,7 +159,6 @@ def _register(connection: duckdb.DuckDBPyConnection, table: str, name: str, poli
 
 
 def _unused(name: str, types: dict[str, str]) -> str:
-    """A name that no column of the source has."""
     names = {column.casefold() for column in types}
     while any(column.startswith(name) for column in names):
         name += "_"
@@ -182,23 +170,13 @@ _UNSIGNED = ((2**8, "UTINYINT"), (2**16, "USMALLINT"), (2**32, "UINTEGER"))
 
 
 class Encoder:
-    """The SQL that encodes a policy's rows.
+    """The SQL that encodes a policy's rows, without raw values.
 
-    Its result has columns ``c0``, ``c1``, ... in the policy's order and, with a privacy unit,
-    ``unit``, a keyed hash of it. It has no raw values.
-
-    Args:
-        connection: A connection that has the function ``number_of`` for the source's spelling of
-            numbers; types for the domains are created in it.
-        policy: The policy of the columns.
-        types: The SQL types of the source's columns.
-        salt: The key of the hashes.
+    The columns are ``c0``, ``c1``, ... in the policy's order and, with a privacy unit, ``unit``, a keyed hash of it.
 
     Attributes:
-        columns: Names of the columns of codes.
-        condition: The condition under which a row of ``tried`` is encoded.
-        unit_kind: The type of the privacy unit's column, one name for all types with equal texts;
-            empty if a unit is a row.
+        unit_kind: The type of the privacy unit's column, one name for all types with equal texts; empty if a unit is a
+            row.
     """
 
     def __init__(
@@ -231,11 +209,6 @@ class Encoder:
         """A query for the ``max_rows`` rows of each unit that have the smallest keyed hashes.
 
         Equal rows are interchangeable.
-
-        Args:
-            policy: The policy that declares the unit.
-            salt: The key of the hashes.
-            encoded: A table with the result of ``encoded``.
         """
         names = ", ".join(f"c{number}" for number in range(len(policy.columns)))
         text = " || ',' || ".join(names.split(", "))
@@ -297,19 +270,13 @@ def bars_of(column: Numeric) -> tuple[int, float]:
 
 
 def encode(batch: pa.Table | pa.RecordBatch, policy: Policy, salt: bytes = b"") -> pa.Table:
-    """Encodes a batch of raw rows. It needs its arguments only, so any process can run it.
-
-    Args:
-        batch: A batch with the policy's columns, as typed values or as text.
-        policy: The policy of the columns. Its source is not read.
-        salt: The dataset's key, for hashes of units.
+    """Encodes a batch of raw rows.
 
     Returns:
-        The rows that can be encoded, in any order: columns ``c0``, ``c1``, ... of unsigned codes in
-        the policy's order (``RowBlock.from_arrow`` reads them) and, with a privacy unit, ``unit``,
-        its keyed hash. The result for two batches together is the union of their results. A caller
-        that has all rows of a unit keeps ``max_rows`` of them by ``Encoder.bounded``. A call has a
-        fixed cost of some milliseconds, so pass it many rows.
+        The rows that can be encoded, in any order: columns ``c0``, ``c1``, ... of unsigned codes in the policy's order
+        (``RowBlock.from_arrow`` reads them) and, with a privacy unit, ``unit``, its keyed hash. The result for two
+        batches together is the union of their results. A caller that has all rows of a unit keeps ``max_rows`` of them
+        by ``Encoder.bounded``. A call has a fixed cost of some milliseconds, so pass it many rows.
     """
     with encoder_of(batch, policy, salt) as (connection, encoder):
         return connection.sql(encoder.encoded("source")).to_arrow_table()
@@ -335,9 +302,6 @@ def bound(encoded: pa.Table, policy: Policy, salt: bytes) -> pa.Table:
         encoded: The result of ``encode``, with all rows of each of its units.
         policy: The policy that declares the unit.
         salt: The key of the hashes; the one of ``encode``.
-
-    Returns:
-        The columns of codes alone.
     """
     with duckdb.connect(
         config={"enable_external_access": "false", "autoinstall_known_extensions": "false"}
@@ -419,12 +383,10 @@ class EncodingReport:
 
     Attributes:
         source_rows: Rows in the source, including unreadable lines.
-        encoded_rows: Rows that queries see.
         over_unit: Rows beyond their unit's contribution bound, or whose unit is missing.
         left_out: For each column, rows whose value could not be encoded (a row can count for
             several columns).
         clamped: For each numeric column, rows outside [lower, upper].
-        lines: A report on the lines of delimited text.
         unread: For each column, the number of values that its declaration cannot read (texts that
             are not numbers, categories that are not declared), and the commonest of them.
     """
@@ -439,12 +401,7 @@ class EncodingReport:
 
 
 class Losses:
-    """Counts rows that encoding leaves out or clamps in each piece of a source; pieces add up.
-
-    Attributes:
-        numbers: Rows, rows that can be encoded, rows that each column leaves out, and rows that
-            each numeric column clamps.
-    """
+    """Counts rows that encoding leaves out or clamps in each piece of a source; pieces add up."""
 
     def __init__(self, policy: Policy) -> None:
         self._columns = list(policy.columns)
@@ -453,7 +410,6 @@ class Losses:
         self._unread: dict[str, tuple[int, list[str]]] = {name: (0, []) for name in self._columns}
 
     def add(self, connection: duckdb.DuckDBPyConnection, encoder: Encoder, piece: str) -> None:
-        """Counts a piece, given by its name in SQL."""
         counts = ["count(*)", f"count(*) FILTER ({encoder.condition})"]
         counts += [f"count(*) FILTER ({name} IS NULL)" for name in encoder.columns]
         (left_out,) = connection.execute(f"SELECT {', '.join(counts)} FROM ({encoder.tried(piece)})").fetchall()

@@ -74,11 +74,7 @@ class FormatDoubt(PolicyError):
 
 
 class HeaderFault(FormatDoubt):
-    """A header that cannot name columns.
-
-    Attributes:
-        names: The names in the header.
-    """
+    """A header that cannot name columns."""
 
     def __init__(self, names: Sequence[str], text: str, choices: Sequence[Changes]) -> None:
         super().__init__(text, choices)
@@ -111,9 +107,6 @@ def encodings_of(blocks: Iterable[bytes]) -> list[str]:
 
     A word fits an encoding if one alphabet has all its letters, and no accented capital follows a small letter.
     Several are returned, too, if words that do not fit the best encoding have other letters in another one.
-
-    Args:
-        blocks: The text in pieces of whole lines.
     """
     words = Counter(_foreign_words(blocks))
     if any(_decoded(word, "utf-8") is not None for word in words):  # lines of several encodings
@@ -140,7 +133,6 @@ class _Fit:
         share: The share of the words that fit, of the language that fits best.
         language: The words of that language, with their texts.
         texts: The words of any language that uses the encoding, with their texts.
-        decoded: All words, with their texts.
     """
 
     share: float
@@ -150,7 +142,6 @@ class _Fit:
 
     @classmethod
     def of(cls, words: Counter[bytes], encoding: str) -> _Fit:
-        """The fit of an encoding to counted words."""
         decoded = {word: _decoded(word, encoding) for word in words}
         languages = [
             {word: text for word, text in decoded.items() if _is_of(text, letters)}
@@ -174,12 +165,12 @@ class _Fit:
 
 def _foreign_words(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """The words with letters beyond ASCII, until so many are known."""
-    known = set[bytes]()
+    words = set[bytes]()
     for line in chain.from_iterable(block.split(b"\n") for block in blocks if not block.isascii()):
         for word in () if line.isascii() else re.findall(rb"[A-Za-z]*[\x80-\xff][A-Za-z\x80-\xff]*", line):
-            known.add(word)
+            words.add(word)
             yield word
-        if len(known) >= MOST_WORDS:
+        if len(words) >= MOST_WORDS:
             return
 
 
@@ -212,13 +203,7 @@ def _is_of(word: str | None, alphabet: set[str]) -> bool:
 
 
 def other_shape(glances: Mapping[str, list[list[str]]], dialect: Dialect, *, named: bool) -> dict[str, object]:
-    """The delimiter and the number of title lines that a file's beginning suggests, if they differ from the declared.
-
-    Args:
-        glances: The fields of the first lines, by possible delimiter; the declared delimiter comes first.
-        dialect: The declared form.
-        named: Whether the declared form reads a header; if not, its title lines are doubted too.
-    """
+    """The delimiter and the number of title lines that a file's beginning suggests, if not the declared."""
     # The best sign cuts most lines into equally many fields, below a header of names; in a tie the declared sign
     # wins. A decimal comma cuts lines alike, but no header.
     sign = max(glances, key=lambda sign: (_has_header(glances[sign]), _alike(glances[sign])))
@@ -277,12 +262,10 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _spells_number(field: str) -> bool:
-    """Whether a text is written with digits, as numbers, dates and codes are."""
     return re.fullmatch(r"\W*\d[\d\W]*", field) is not None
 
 
 def _width(row: Sequence[str]) -> int:
-    """The number of fields of a row up to its last filled field."""
     return max((number for number, field in enumerate(row, 1) if field), default=0)
 
 
@@ -294,15 +277,9 @@ def _alike(rows: Sequence[Sequence[str]]) -> int:
 def other_spelling(
     connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], dialect: Dialect
 ) -> FormatDoubt | None:
-    """The spelling that would read more numbers than the dialect; None if all is well.
+    """The spelling that would read more numbers than the dialect, which is not doubted where it states one.
 
-    A spelling that the dialect states is not doubted.
-
-    Args:
-        connection: A connection that reads the table.
-        table: The table of texts.
-        columns: The columns, as SQL names them.
-        dialect: The declared form. Declared settings are not guessed again.
+    None if all is well.
     """
     for column in columns:
         if choices := likely_spelling(connection, table, column, dialect):
@@ -363,11 +340,6 @@ def date_forms(connection: duckdb.DuckDBPyConnection, table: str, value: str) ->
     """Returns the forms that read more of a column's values as dates, with an example; empty for no gain.
 
     Several forms are returned if they read equally many, such as 01/02/2024 with the day or the month first.
-
-    Args:
-        connection: A connection that reads the table.
-        table: The name of the table in SQL.
-        value: The column or expression of texts, in SQL.
     """
     sample = f"(FROM {table} LIMIT {SAMPLE})"
     reads = [f"count(coalesce({moment_sql(value, form)}, moment_of({value})))" for form in _FORMS]
@@ -399,16 +371,10 @@ def _any_of(value: str, forms: Sequence[str]) -> str:
 def other_dates(
     connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], dialect: Dialect
 ) -> FormatDoubt | None:
-    """The forms that would read more texts as dates than the dialect; None if all is well.
+    """The forms that would read more texts as dates than the dialect, if it states none; None if all is well.
 
     If a column does not show the order of day and month, another column of the file decides; else both
     orders are choices.
-
-    Args:
-        connection: A connection that reads the table.
-        table: The table of texts.
-        columns: The columns, as SQL names them.
-        dialect: The declared form. Declared settings are not guessed again.
     """
     if "dates" in dialect.model_fields_set:
         return None
@@ -478,7 +444,7 @@ def together(doubts: Sequence[FormatDoubt]) -> FormatDoubt:
 
 
 def _others(dialect: Dialect) -> Iterator[Dialect]:
-    """Other spellings, the simplest first. Declared settings are not changed."""
+    """Other spellings, the simplest first, without changes of declared settings."""
     stated = dialect.model_fields_set
     for decimal in (dialect.decimal,) if "decimal" in stated else (dialect.decimal, ","):
         for thousands in (dialect.thousands,) if "thousands" in stated else (None, ".", ",", *_GROUPS):

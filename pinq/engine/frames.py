@@ -48,11 +48,6 @@ _AT_ONCE = {
 def frame_table(frame: Any, policy: Policy, column_names: Container[str] | None) -> pa.Table:
     """Returns columns of a pandas frame as an Arrow table.
 
-    Args:
-        frame: The frame.
-        policy: The policy, whose declarations decide how objects are read.
-        column_names: The columns that are read; None for all.
-
     Raises:
         PolicyError: Arrow has no type for a column.
     """
@@ -82,7 +77,7 @@ def _column(column: Any, *, number: bool, unit: bool) -> pa.Array:
 
 
 def texts_of(values: Sequence[object] | np.ndarray, *, number: bool = False, unit: bool = False) -> pa.Array:
-    """Returns the texts of objects, null for a missing value; arguments as for ``text_of``."""
+    """The texts of objects, null for a missing value; arguments as for ``text_of``."""
     kinds = {kind for kind in set(map(type, values)) if kind.__name__ not in _MISSING}
     with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):  # such as 2^63 or the year 3000
         if (texts := _at_once(values, kinds, number)) is not None:
@@ -111,12 +106,9 @@ def _at_once(values: Sequence[object] | np.ndarray, kinds: set[type], number: bo
 
 
 def text_of(value: object, *, number: bool = False, unit: bool = False) -> str | None:
-    """Returns the text of an object, as a typed column or a text file has it; None for a missing value.
+    """The text of an object, as a typed column or a text file has it; None for a missing value.
 
-    Args:
-        value: The object.
-        number: Whether the column is declared numeric. Then a truth value is 1 or 0.
-        unit: Whether it is the privacy unit's column. Then equal numbers have one text.
+    A truth value is 1 or 0 if the column is a ``number``; equal numbers have one text if it is the privacy ``unit``.
     """
     try:
         return _text(_plain(value), number, unit)
@@ -125,7 +117,6 @@ def text_of(value: object, *, number: bool = False, unit: bool = False) -> str |
 
 
 def _plain(value: object) -> object:
-    """A scalar of numpy as a Python object; other objects unchanged."""
     if isinstance(value, np.datetime64):
         return value.astype("datetime64[us]").item()
     return value.item() if isinstance(value, np.generic) else value

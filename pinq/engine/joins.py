@@ -79,7 +79,6 @@ class _Relation:
     Attributes:
         persons: The names of its columns that hold persons.
         reads: The names of its columns that expressions read; filled as they are read.
-        columns: All its columns; None if only the source knows them.
         growth: The largest number of characters that it makes of one character of a file.
     """
 
@@ -111,10 +110,6 @@ def completed(policy: Policy) -> Policy:
 def checked_join(policy: Policy, tables: Mapping[str, Policy]) -> Policy:
     """A table's policy, completed by the checked SELECT if its source is one; reads no source.
 
-    Args:
-        policy: The policy of the table.
-        tables: All tables of the policy.
-
     Raises:
         PolicyError: The grammar does not exclude that a row of the SELECT is made of two units.
     """
@@ -133,30 +128,16 @@ def checked_join(policy: Policy, tables: Mapping[str, Policy]) -> Policy:
 
 
 class _Reader:
-    """Reads the tree of a SELECT, and writes it anew.
-
-    Args:
-        parser: A connection that parses it.
-        policy: The policy of its table.
-        every: All tables of the policy.
-
-    Attributes:
-        tables: The tables that the SELECT reads, by their names in the new text.
-        reads: The columns of each that it reads.
-    """
-
     def __init__(self, parser: duckdb.DuckDBPyConnection, policy: Policy, every: Mapping[str, Policy]) -> None:
         self._parser, self._where, self._every = parser, f"`select` of {policy.name!r}", every
         self.tables, self.reads = dict[str, Policy](), dict[str, dict[str, str]]()
         self._plain = self.parsed("SELECT 1 FROM a JOIN (SELECT 1 FROM b) c ON true GROUP BY 1")["node"]
 
     def require(self, fulfilled: object, fault: str) -> None:
-        """Raises ``PolicyError`` with this fault unless the condition is fulfilled."""
         if not fulfilled:
             raise PolicyError(f"{self._where} {fault}. Each row must be made of rows of one person.")
 
     def parsed(self, text: str) -> dict[str, Any]:
-        """The tree of a statement; ``PolicyError`` unless it is one SELECT."""
         statements = parse_tree(self._parser, text, self._where)["statements"]
         self.require(len(statements) == 1, "is more than one statement")
         statement: Any = unplaced(statements[0])
@@ -279,7 +260,7 @@ class _Reader:
         return f"{call} FILTER (WHERE {self._condition(node['filter'], scope)})" if node["filter"] else call
 
     def _condition(self, node: dict[str, Any], scope: _Scope) -> str:
-        """Writes a condition. A text that is neither true nor false is missing; without the cast WHERE would fail."""
+        """Writes a condition; a text that is neither true nor false is missing, because WHERE would fail."""
         return f"TRY_CAST({self._scalar(node, scope)} AS BOOLEAN)"
 
     def _scalar(self, node: dict[str, Any], scope: _Scope) -> str:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recognises unusual kinds of values for the proposal of a policy: amounts, other dates, missing codes.
 
-It names the kind and a declaration for it, and converts no value. So a proposal gives the true reason
-for leaving out a column, and codes for missing values do not become bounds.
+It names the kind and a declaration, and converts no value, so codes for missing values do not become bounds.
 """
 
 from __future__ import annotations
@@ -70,7 +69,6 @@ def looks_like(texts: Sequence[str]) -> str:
 
 
 def _written(form: re.Pattern[str], texts: Sequence[str]) -> list[str]:
-    """The texts of a form, without blanks around them."""
     return [text for text in texts if form.fullmatch(text.strip())]
 
 

@@ -52,14 +52,9 @@ def moment_sql(text: str, form: str | None = None, century: int = 0) -> str:
 
 
 def moment_number(value: str, kind: str, microseconds: int) -> str:
-    """Returns SQL for the number of a date: whole units since 1970; NULL for other values.
+    """SQL for the number of a date: whole units of ``microseconds`` since 1970; NULL for other values.
 
     ``microseconds_of`` reads values in the same way, for prediction.
-
-    Args:
-        value: An SQL expression.
-        kind: The SQL type of the expression.
-        microseconds: The microseconds of a unit.
     """
     if kind == "DATE":  # a DATE may be beyond the range of TIMESTAMP, and a cast would fail on its row
         days = f"date_diff('day', DATE 'epoch', {value})"
@@ -77,7 +72,7 @@ def moment_number(value: str, kind: str, microseconds: int) -> str:
 
 
 def _number_or_endless(is_endless: str, value: str, epoch: str, number: str) -> str:
-    """Returns SQL for a date's number; plus or minus 10^15 for an infinite date, so that it is clamped."""
+    """SQL for a date's number; plus or minus 10^15 for an infinite date, so that it is clamped."""
     endless = f"(CASE WHEN {value} > {epoch} THEN 1e15 ELSE -1e15 END)"
     return f"(CASE WHEN {is_endless} THEN {endless} ELSE CAST({number} AS DOUBLE) END)"
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The opening of an engine: it reads a policy's source piece by piece, and keeps only codes.
 
-The codes of a large source are kept in the provider's state folder. Each file of the source has a
-fingerprint of its content, the policy's declarations, the salt and the encoder. It shows whether
-encoding would give the stored codes again. So if a source grows by files, only the new files are
-read, unless its privacy unit is more than a row. A file of codes is written under a unique name,
-readable by its owner only, and renamed when it is complete.
+The codes of a large source are kept in the provider's state folder. Each file of the source has a fingerprint of its
+content, the policy's declarations, the salt and the encoder. The fingerprint shows whether encoding would give the
+stored codes again. So if a source grows by files, only the new files are read, unless its privacy unit is more than a
+row. A file of codes is written under a unique name, readable by its owner only, and renamed when it is complete.
 
 Privacy:
     A file's rows are encoded independently of other files, so their codes may come from an earlier
@@ -62,8 +61,7 @@ def open_engine(
 ) -> tuple[ArrayEngine | SparkEngine, EncodingReport | None]:
     """Encodes the source of a policy and opens an engine over it.
 
-    The codes of a large source are kept in the provider's state folder, and used again as long as
-    file, policy and salt are the same.
+    The codes of a large source are used again as long as file, policy and salt are the same.
 
     Args:
         policy: The reviewed policy.
@@ -123,8 +121,6 @@ class _Source:
     """A policy's source as it was listed.
 
     Attributes:
-        files: Its files; none for data that the caller passed.
-        fingerprints: The fingerprint of each file.
         large: Whether its codes are kept in a file; a server's stream, of unknown length, is large.
     """
 
@@ -136,7 +132,6 @@ class _Source:
 
     @classmethod
     def listed(cls, policy: Policy, salt: bytes, data: object) -> _Source:
-        """Lists the files as they are now."""
         files = source_files(policy) if data is None else []
         large = is_large(files) or (data is None and policy.served_by is not None)
         return cls(policy, salt, files, fingerprints(policy, salt, files), large)
@@ -174,24 +169,15 @@ class _Source:
             return MappedCodes(file, schema)
 
     def _require_unchanged(self) -> None:
-        """Raises ``PolicyError`` if a file changed since it was listed; half of it may be new."""
+        """Raises ``PolicyError`` if a file changed since it was listed."""
         if fingerprints(self.policy, self.salt, self.files) != self.fingerprints:
             raise PolicyError(f"The source of {self.policy.dataset!r} changed while it was read. Open it again.")
 
 
 class _Gathering:
-    """Reads and encodes an open source.
+    """Reads and encodes an open source, file by file if ``by_file``, so that the codes of each can be kept.
 
-    Args:
-        policy: The policy of the source.
-        source: The source to read.
-        salt: The key of the hashes that choose a unit's rows.
-        losses: The counts of omitted rows; None for no count.
-        by_file: Whether files are read one by one, so that the codes of each can be kept; else small
-            files are read together, which takes a fraction of the time.
-
-    Attributes:
-        files: The facts of each file; complete after the last of ``batches``.
+    Else small files are read together, which takes a fraction of the time.
     """
 
     def __init__(
@@ -210,10 +196,6 @@ class _Gathering:
 
     def batches(self, files: Files, before: MappedCodes | None) -> Iterator[pa.RecordBatch]:
         """Yields the codes of the kept rows in batches.
-
-        Args:
-            files: The files of the source.
-            before: The kept codes of an earlier opening.
 
         Raises:
             PolicyError: More lines were unreadable than the policy allows.
@@ -265,7 +247,6 @@ class _Gathering:
         yield from self._fetched(Encoder.bounded(self._policy, self._salt, "candidates"))
 
     def _pieces(self, files: Sequence[Path]) -> Iterator[tuple[Encoder, Piece]]:
-        """The pieces of some files, each with its encoder."""
         for piece in self._source.pieces(files):
             types = tuple(piece.types.items())
             if types not in self._encoders:
@@ -280,7 +261,6 @@ class _Gathering:
             require_share(self._policy, self._source.lines)
 
     def _fetched(self, query: str) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of a query in batches."""
         schema = arrow_schema(self._policy.schema_)
         for batch in self._source.connection.sql(query).to_arrow_reader(BLOCK_ROWS):
             columns = [codes.cast(field.type) for codes, field in zip(batch.columns, schema, strict=True)]
@@ -302,13 +282,7 @@ ENCODER = digest_of_code(*(Path(__file__).parents[1] / room for room in READERS)
 
 
 def fingerprints(policy: Policy, salt: bytes, files: Sequence[Path]) -> list[str]:
-    """Identifies the codes of each of a source's files.
-
-    Args:
-        policy: The policy; its columns, unit and text format count, the names of files do not.
-        salt: The key of the hashes of units.
-        files: The files, in their present state.
-    """
+    """Identifies the codes of each of a source's files; columns, unit and text format count, names do not."""
     declared = policy.model_dump_json(include={"columns", "privacy_unit", "csv"})
     table = policy.reading if policy.joined else None if policy.database is None else policy.database.model_dump()
     common = hashlib.blake2b(
@@ -325,9 +299,7 @@ def fingerprints(policy: Policy, salt: bytes, files: Sequence[Path]) -> list[str
 class CodesFile:
     """The file with the codes of a policy's source, in the provider's state folder.
 
-    Args:
-        policy: The policy of the source. The file is named by the first entry of a list of files, so
-            the list may grow.
+    Named by the first of a list of files, so the list may grow.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -363,12 +335,8 @@ class CodesFile:
     ) -> MappedCodes:
         """Writes codes in place of earlier ones, and maps them.
 
-        The result maps the file of this call, also if another process replaces it meanwhile.
-
-        Args:
-            blocks: The codes; see ``write_codes``.
-            files: The kept part of each of the source's files; read after the last block.
-            unchanged: A function that is called after writing; if it raises, the file is not kept.
+        The result maps the file of this call, even if another process replaces it meanwhile. If ``unchanged`` raises,
+        the file is not kept.
         """
         descriptor, name = self._part()
         with os.fdopen(descriptor, "w+b") as file:
@@ -402,5 +370,4 @@ class CodesFile:
                 file.unlink()
 
     def forget(self) -> None:
-        """Deletes the kept codes."""
         self.path.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ class ColumnProfile:
         texts: The distinct values; None if there are too many.
         filled: Rows with a value (NaN is missing).
         numbers: Rows whose value encoding would read as a number.
-        low, high: Smallest and largest finite number.
+        low, high: The smallest and the largest finite number.
         are_whole: Whether all finite numbers are whole.
         zero_led: Values like 007, and like 1E5 if these are frequent. They are codes: a program would
             write the number as 1E+5.
@@ -42,15 +42,7 @@ class ColumnProfile:
 
 
 def profile(connection: duckdb.DuckDBPyConnection, table: str, name: str, kind: str, *, limit: int) -> ColumnProfile:
-    """Profiles a column in one pass, or two if it has at most ``limit`` values.
-
-    Args:
-        connection: A connection that reads the source, with the macro ``number_of``.
-        table: The name of the table in SQL.
-        name: The column.
-        kind: The SQL type; a date or a time is no number.
-        limit: The largest number of values that are listed.
-    """
+    """Profiles a column in one pass, or two if it has at most ``limit`` values; a date or a time is no number."""
     # The casts are those of encoding: NaN is missing, infinities are clamped.
     q = quoted(name)
     real = kind.startswith(("FLOAT", "DOUBLE", "DECIMAL"))

@@ -116,7 +116,7 @@ class JsonLines(Records):
 
 
 def _once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The fields of an object. Raises ``ValueError`` for a field with two values."""
+    """The fields of an object, each with one value; else raises ``ValueError``."""
     if len(by_name := dict(fields)) < len(fields):
         raise ValueError("a field stands twice")
     return by_name
@@ -210,7 +210,6 @@ def _kind(file: Path) -> str:
 
 
 def _decoded(value: Any, encoding: str) -> Any:
-    """Decodes a text of octets in the file's encoding, else as windows-1252; other values unchanged."""
     if not isinstance(value, str):
         return value
     octets = value.encode("latin-1")

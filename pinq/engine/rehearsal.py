@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts dummy rows, so that a query runs once, as a whole, before it is charged and before data is read.
 
-Dummy rows are counted like data: with the same compiled request, pickled as for Spark's workers, and
-the same kernel. So a request whose counting or release fails, fails here, where an error reveals
-nothing about rows. One case runs on data only: ``ArrayEngine`` reads intervals of one column off
-that column's table by searches, which find a place for every number.
+They are counted like data: with the same compiled request, pickled as for Spark's workers, and the same kernel. So a
+request whose counting or release fails, fails here, where an error reveals nothing about rows. One case runs on data
+only: ``ArrayEngine`` reads intervals of one column off that column's table by searches, which find a place for every
+number.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ SAMPLED_PARTS = 16  # parts that get dummy rows, so that the rehearsal of a mill
 class DummyEngine:
     """An ``Engine`` over dummy rows, which are new for each request and depend on public facts only.
 
-    The curator runs a prepared query on two of these engines, ``filled=False`` and ``filled=True``,
-    before it charges. A query that raises on either is refused. The answers are thrown away. A
-    compiled request that passed once passes again, so the outcome may be cached by request.
+    The curator runs a prepared query on two of these engines, ``filled=False`` and ``filled=True``, before it charges.
+    A query that raises on either is refused. A compiled request that passed once passes again, so the outcome may be
+    cached by request.
 
     Args:
         schema: The schema of the table.
-        filled: Whether there are rows: one with the first code of each column, one with the last,
-            two in each requested part (or in a public sample of many parts), and one outside of each
-            axis that leaves codes out. In both cases a block without rows is counted first.
+        filled: Whether there are rows: one with the first code of each column, one with the last, two in each requested
+            part (or in a public sample of many parts), and one outside of each axis that leaves codes out. In both
+            cases a block without rows is counted first.
     """
 
     def __init__(self, schema: Schema, *, filled: bool) -> None:
@@ -48,7 +48,6 @@ class DummyEngine:
         measure: Measure | None = None,
         check: Callable[[], None] | None = None,
     ) -> list[Table]:
-        """Counts the dummy rows as the request would count the data; see ``Engine.tabulate``."""
         request: CountRequest = pickle.loads(pickle.dumps(count_request(parts, tables, measure, schema=self.schema)))
         empty, filled = (count(self._rows(rows, request), request) for rows in ([], self._dummies(parts, request)))
         counts = empty.merged(filled)
@@ -56,14 +55,12 @@ class DummyEngine:
         return counts.tables()
 
     def problem(self) -> str:
-        """Nothing keeps it from counting."""
         return ""
 
     def close(self) -> None:
         """Holds nothing."""
 
     def _sizes(self, request: CountRequest) -> dict[Hashable, int]:
-        """The number of codes of each column and of each column of shards."""
         columns: dict[Hashable, int] = {name: column.codes for name, column in self.schema.columns.items()}
         return columns | {source: source[2] for source in request.shards()}
 
@@ -75,7 +72,6 @@ class DummyEngine:
         return RowBlock(columns, len(rows))
 
     def _dummies(self, parts: PartSet, request: CountRequest) -> list[dict[Hashable, int]]:
-        """The dummy rows."""
         if not self._filled:
             return []
         sizes = self._sizes(request)

@@ -11,9 +11,9 @@ plain arrays that take a row from its node to that node's child::
 
     level 1: a row at node 1 with code 1 in `job` goes to  first[1] + part of `job` = 2 + 1 = 3
 
-All nodes of a level are looked up together while the tables of their partitions stay small; else
-in groups. The arrays depend on specs and schema, not on rows, and can be pickled. They are finished
-before rows are read, and have an entry for each code: reading a row cannot fail.
+All nodes of a level are looked up together while the tables of their partitions stay small; else in groups. The arrays
+depend on specs and schema, not on rows, and can be pickled. They are finished before rows are read, and have an entry
+for each code: reading a row cannot fail.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ class CodeTable:
 
     @classmethod
     def of_axis(cls, axis: Axis, room: int) -> CodeTable:
-        """The places along an axis with cuts, or with groups of codes."""
         if axis.lookup is None:
             return cls.of_edges(axis.thresholds or (), room)
         parts = axis.parts_of(np.arange(len(axis.lookup)))
@@ -73,7 +72,6 @@ class CodeTable:
         )
 
     def __call__(self, codes: np.ndarray) -> np.ndarray:
-        """The place of each code."""
         if len(self.table):
             return self.table.take(codes, mode="clip")
         if len(self.edges) == 1:
@@ -120,7 +118,6 @@ class Rows:
 
     @classmethod
     def of(cls, block: RowBlock, tables: Mapping[Axis, CodeTable]) -> Rows:
-        """All rows of a block, at node 0."""
         return cls(block, None, np.zeros(block.rows, dtype=np.uint8), 1, tables)
 
     def over(self, block: RowBlock, tables: Mapping[Axis, CodeTable]) -> Rows:
@@ -128,7 +125,6 @@ class Rows:
         return Rows(block, self.picked, self.node, self.nodes, tables, self.measure)
 
     def codes(self, source: Hashable) -> np.ndarray:
-        """The codes of a column, shape (rows,)."""
         if source not in self._codes:
             codes = self.block.columns[source]
             self._codes[source] = codes if self.picked is None else codes.take(self.picked)
@@ -153,7 +149,7 @@ class Rows:
     def cell(self, axes: tuple[Axis, ...]) -> np.ndarray:
         """The cell of each row in the joint table of nodes and some axes, shape (rows,).
 
-        Cells are reused from a column of the block or from a measure, if they are there.
+        Reused if the block or a measure has it.
         """
         if axes in self._joint:
             return self._joint[axes]
@@ -162,7 +158,6 @@ class Rows:
         return self._joined(self.node, self.nodes, axes)
 
     def _joined(self, cell: np.ndarray, cells: int, axes: Sequence[Axis]) -> np.ndarray:
-        """Crosses the cells of a table with more axes; returns each row's cell in the smallest type."""
         along = ((axis.slots, self.places(axis)) for axis in axes)
         return joint_cells(cell, along, smallest(cells * joint_slots(axes) + 1))
 
@@ -191,7 +186,6 @@ class Rows:
         return self.take(np.flatnonzero(np.logical_and.reduce([self.places(axis) < axis.size for axis in partial])))
 
     def take(self, chosen: np.ndarray) -> Rows:
-        """The chosen rows, by number."""
         picked = chosen if self.picked is None else self.picked.take(chosen)
         return Rows(self.block, picked, self.node.take(chosen), self.nodes, self.tables, self.measure)
 
@@ -206,7 +200,6 @@ class Rows:
         return Rows(self.block, picked, small.take(remaining), nodes, self.tables, self.measure)
 
     def measured(self, measure: RowMeasure | None) -> Rows:
-        """The rows that a measure counts."""
         rows = Rows(self.block, self.picked, self.node, self.nodes, self.tables, measure)
         is_counted = None if measure is None else measure.counted_rows(rows.places)
         return rows if is_counted is None else rows.take(np.flatnonzero(is_counted))
@@ -227,7 +220,6 @@ class _PartitionLookup:
     Attributes:
         axes: The common axes of the partitions: one for each column, two if some partitions cut it and
             others do not.
-        low: The number of the first partition.
         column: Index into ``axes`` for each axis of each partition, shape (axes, partitions).
         offset: The position of its first part in ``values``, shape (axes, partitions).
         values: The part of each place, times the axis' stride.
@@ -241,7 +233,6 @@ class _PartitionLookup:
 
     @classmethod
     def of(cls, partitions: Sequence[tuple[Axis, ...]], low: int, common: Mapping[Hashable, Axis]) -> _PartitionLookup:
-        """Makes the table of some partitions, numbered from ``low`` on."""
         columns = {key: number for number, key in enumerate(common)}
         column, offset = np.zeros((2, max(map(len, partitions)), len(partitions)), dtype=np.intp)
         # A partition with fewer axes adds 0 in each place of a missing axis.
@@ -275,12 +266,10 @@ class _PartitionLookup:
 
 
 def _axis_key(axis: Axis) -> Hashable:
-    """The key of the common axis: one for all cuts of a column, one for its other axes."""
     return axis.source, axis.thresholds is None
 
 
 def _looked_up(partitions: Sequence[tuple[Axis, ...]], low: int = 0) -> list[_PartitionLookup]:
-    """The look-ups of distinct partitions, numbered from ``low`` on; each has as many as fit into its table."""
     axes = dict[Hashable, list[Axis]]()
     for partition in partitions:
         for axis in partition:
@@ -307,8 +296,6 @@ class Descent:
     """One step down from numbered nodes to their children.
 
     Attributes:
-        nodes: The number of children.
-        kind: The number of each node's partition, shape (parents,).
         first: The place of each node's first child, shape (parents,).
         lookups: The look-ups of partitions.
         lookup: The number of each partition's look-up, shape (partitions,).
@@ -326,7 +313,6 @@ class Descent:
 
     @property
     def axes(self) -> Iterator[Axis]:
-        """The axes along which rows are looked up."""
         return (axis for lookup in self.lookups for axis in lookup.axes)
 
     def down(self, rows: Rows) -> np.ndarray:
@@ -366,12 +352,7 @@ def split_level(partitions: Sequence[Partition | None]) -> Descent:
 def paths_down(
     parts: Sequence[Part], part_numbers: Mapping[bytes, int]
 ) -> tuple[np.ndarray, list[Descent], np.ndarray]:
-    """Makes the paths from located parts down to requested parts.
-
-    Args:
-        parts: The requested parts; disjoint.
-        part_numbers: The number of each part where rows are already located, by its key. The path to
-            each of ``parts`` must pass one of them.
+    """Makes the paths from located parts, numbered in ``part_numbers``, down to disjoint requested parts.
 
     Returns:
         The numbers of the located parts where paths begin; the levels from there on; and the index
@@ -408,14 +389,11 @@ class _Branch:
 
 
 class _Trie:
-    """The nodes of the paths down to a request's parts."""
-
     def __init__(self, part_numbers: Mapping[bytes, int]) -> None:
         self._part_numbers, self._depth = part_numbers, 0
         self._nodes, self._begin = dict[bytes, _Branch](), dict[int, _Branch]()
 
     def ask(self, part: Part, answer: int) -> None:
-        """Adds a requested part."""
         # A located part needs no path.
         if part.parent is None or part.key in self._part_numbers:
             self._node(part).answer = answer
@@ -440,7 +418,6 @@ class _Trie:
         return node
 
     def levels(self) -> tuple[np.ndarray, list[Descent], np.ndarray]:
-        """The arrays of ``paths_down``."""
         # A request for women, and for men by job: on the second level the node of women has itself as
         # its child.
         begin = np.fromiter(self._begin, dtype=np.int64, count=len(self._begin))

@@ -57,11 +57,7 @@ def keyed(text: str, salt: bytes) -> str:
 class ShardColumns:
     """The shards of an encoded table's rows, by key and count; the latest columns are kept.
 
-    Coins are drawn for the first request. Shards are computed without a lock.
-
-    Args:
-        codes: The table.
-        salt: The key of the coins; the same salt gives the same coins.
+    Coins are drawn for the first request.
     """
 
     def __init__(self, codes: Codes, salt: bytes) -> None:
@@ -72,11 +68,9 @@ class ShardColumns:
     def columns(
         self, sources: Iterable[ShardSource], check: Callable[[], None] = go_on
     ) -> dict[ShardSource, np.ndarray]:
-        """Returns each row's shard for each of these keys and counts, shape (rows,).
+        """Each row's shard for each of these keys and counts, shape (rows,).
 
-        Args:
-            sources: The shards, as ``Axis.source`` names them.
-            check: A function that is called before each block of rows of each key; its error ends the work.
+        ``check`` is called before each block of rows.
         """
         columns = {source: self._kept.get(source) for source in sources}
         for source in [source for source, shards in columns.items() if shards is None]:
@@ -85,7 +79,6 @@ class ShardColumns:
         return columns
 
     def _column(self, source: ShardSource, check: Callable[[], None]) -> np.ndarray:
-        """Makes a column, block by block."""
         with self._tossing:
             if self._coins is None:
                 self._coins = coins_of(self._codes, self._salt, check)
@@ -100,13 +93,7 @@ class ShardColumns:
 
 
 def coins_of(codes: Codes, salt: bytes, check: Callable[[], None] = go_on) -> np.ndarray:
-    """The coin of each row, 64 bits.
-
-    Args:
-        codes: The rows, with all rows that are equal to any of them.
-        salt: The key of the coins.
-        check: A function that is called before each column and each block of rows; its error ends the work.
-    """
+    """The coin of each row, 64 bits; the rows must include all rows that are equal to any of them."""
     if not codes.rows:
         return np.zeros(0, dtype=np.uint64)
     codes.require()
@@ -158,7 +145,6 @@ def _coins(salt: bytes, columns: Sequence[np.ndarray], nth: np.ndarray) -> np.nd
 
 
 def _words(text: str, count: int) -> np.ndarray:
-    """Words of 64 bits, derived from a text."""
     return np.frombuffer(hashlib.shake_256(text.encode()).digest(8 * count), dtype="<u8")
 
 
@@ -171,12 +157,7 @@ def _mixed(words: np.ndarray) -> np.ndarray:
 
 
 def _hashes(text: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The last eight bytes of the MD5 hash of a text for each row, shape (rows,).
-
-    Args:
-        text: The text, in SQL.
-        columns: The columns of whole numbers in it, by name.
-    """
+    """The last eight bytes of the MD5 hash of a text in SQL, with a row's numbers in it, shape (rows,)."""
     with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
         connection.register("numbers", pa.table(dict(columns)))
         hashed = connection.execute(f"SELECT md5_number_lower({text}) AS hash FROM numbers")

@@ -53,7 +53,7 @@ Losses = dict[str, Counter[int]]
 
 
 def text_of(cell: object, decimal: str) -> str | None:
-    """Returns the text of a cell; None for an empty cell or an error."""
+    """A workbook whose parts are XML in an archive."""
     match cell:
         case str():
             return cell or None
@@ -71,15 +71,7 @@ def text_of(cell: object, decimal: str) -> str | None:
 
 
 class Streamed:
-    """A workbook whose parts are XML in an archive.
-
-    Args:
-        file: The path of the workbook.
-
-    Attributes:
-        names: The names of the sheets.
-        hidden: The names of the hidden sheets.
-    """
+    """A workbook whose parts are XML in an archive."""
 
     def __init__(self, file: str) -> None:
         self._archive = ZipFile(file)
@@ -105,7 +97,6 @@ class Streamed:
         return {FORMULAS: self._uncomputed, PADDED: self._padded, MERGED: _covered(self._merged, above)}
 
     def rows(self, name: str) -> Iterator[tuple[int, list[object]]]:
-        """The rows in the file of a sheet, each with its number from 0 on."""
         number = -1
         with self._archive.open(self._part(self._targets[name])) as stream:
             for _, element in iterparse(stream):
@@ -120,7 +111,6 @@ class Streamed:
                     element.clear()
 
     def _part(self, target: str) -> str:
-        """The name of a part in the archive."""
         path = target[1:] if target.startswith("/") else target if target.startswith("xl/") else f"xl/{target}"
         return self._parts[path.lower()]
 
@@ -198,15 +188,7 @@ class Streamed:
 
 
 class Loaded:
-    """A workbook that python-calamine loads.
-
-    Args:
-        file: The path of the workbook.
-
-    Attributes:
-        names: The names of the sheets.
-        hidden: The names of the hidden sheets.
-    """
+    """A workbook that python-calamine loads."""
 
     def __init__(self, file: str) -> None:
         import python_calamine  # in the extra `excel`
@@ -247,7 +229,6 @@ def _covered(areas: Sequence[Area], above: int) -> Counter[int]:
 
 @lru_cache(maxsize=256)
 def _local(tag: str) -> str:
-    """The name of an element, without its namespace."""
     return tag.rpartition("}")[2]
 
 
@@ -273,7 +254,6 @@ def _string(element: Element) -> str:
 
 
 def _run_text(run: Element) -> str:
-    """The text of a run; blanks at its ends count only if it preserves space."""
     text = run.text or ""
     return text if run.get("{http://www.w3.org/XML/1998/namespace}space") == "preserve" else text.strip(_BLANK)
 
@@ -314,7 +294,6 @@ def _format(number: str, codes: dict[str | None, str]) -> type | None:
 
 
 def _limit(memory: int) -> None:
-    """Limits the memory of this process, if the platform can."""
     with suppress(ImportError, ValueError, OSError):
         import resource  # not on Windows
 
@@ -322,16 +301,9 @@ def _limit(memory: int) -> None:
 
 
 def _print(file: str, sheet: str | None, decimal: str, skip: int, glance: int, width: int | None, memory: int) -> None:
-    """Prints the sheets, and the rows of the chosen one.
+    """Prints the sheets, and the rows of the chosen one, the first ``glance`` whole.
 
-    Args:
-        file: The path of the workbook.
-        sheet: The name of the sheet; None for the only one.
-        decimal: The decimal sign.
-        skip: The rows above the header.
-        glance: The number of first rows that are printed whole, also empty ones.
-        width: The number of columns; None to take it from the header.
-        memory: The limit of this process's memory, in bytes.
+    Without ``width`` the header gives it.
     """
     _limit(memory)
     book = Streamed(file) if file.lower().endswith(STREAMED) else Loaded(file)

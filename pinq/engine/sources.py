@@ -3,15 +3,13 @@
 
 Delimited text and sheets of workbooks become tables of text; typed sources keep their types.
 
-For encoding, a source is read piece by piece (``opened``), and no raw row is ever written to disk. For
-``pinq init`` it is one table (``read_columns``). Each file is read with its own types, so its rows do
-not depend on other files. Files are read together only if they declare the same columns; files in a
-folder whose name gives them a column must also lie in that folder.
+For encoding, a source is read piece by piece (``opened``), and no raw row is ever written to disk. Each file is read
+with its own types, so its rows do not depend on other files. Files are read together only if they declare the same
+columns; files in a folder whose name gives them a column must also lie in that folder.
 
-Starting a database takes about 15 ms of CPU, more than encoding a small table. So small sources share
-one database, which lives as long as the process. A connection to it sees only its own settings,
-views, types, macros and tables: all are temporary, and gone when it closes. The database starts no
-thread, so the process may fork. It caches no file and writes none.
+Starting a database takes about 15 ms of CPU, more than encoding a small table. So small sources share one database,
+which lives as long as the process. A connection to it has temporary settings, views, types, macros and tables only. The
+database starts no thread, so the process may fork; it caches no file and writes none.
 
 For a database server the policy names the environment variable with the URI, never the URI: it
 contains a password. The text of a driver's error may quote the URI or a value, so it is not repeated.
@@ -92,10 +90,6 @@ class RawTable:
     """The raw source as SQL sees it, for the provider only.
 
     Attributes:
-        connection: A connection that reads it.
-        name: Its name in SQL.
-        types: Its columns' types.
-        lines: A report on the lines of delimited text.
         categories: The values that a column's type declares, for columns of such a type.
     """
 
@@ -107,19 +101,13 @@ class RawTable:
     _opened: ExitStack
 
     def close(self) -> None:
-        """Frees the memory and deletes copies."""
         self._opened.close()
 
 
 def read_columns(policy: Policy, data: object = None, *, likely: bool = True) -> RawTable:
-    """All columns of the raw source: for the provider only, because errors may quote values.
+    """All columns of the raw source, for the provider only, because errors may quote values.
 
-    Args:
-        policy: The policy that names the source.
-        data: A table in place of the source: an Arrow table, a pandas frame, or an object with
-            ``__arrow_c_stream__``.
-        likely: Whether a text is refused if it looks like another dialect, or has more unreadable
-            lines than allowed.
+    If ``likely``, a text is refused that seems to have another dialect, or has more unreadable lines than allowed.
 
     Raises:
         PolicyError: The source cannot be read, or is refused by ``likely``.
@@ -191,7 +179,7 @@ def require_distinct(names: Sequence[str]) -> None:
 def require_readable(policy: Policy) -> None:
     """Raises ``PolicyError`` if ``open_engine`` would refuse the lines of delimited text.
 
-    That is so if a declared column is missing, or too many lines are unreadable.
+    A declared column is missing, or too many lines are unreadable.
     """
     dialect = source_dialect(policy)
     if dialect is not None:
@@ -308,7 +296,6 @@ def is_large(files: Sequence[Path]) -> bool:
 
 
 def _bytes(files: Sequence[Path]) -> int:
-    """The estimated number of unpacked bytes of files."""
     return sum(
         file.stat().st_size * (UNPACKED if file.name.lower().endswith(".gz") or is_workbook(file.name) else 1)
         for file in files
@@ -323,7 +310,6 @@ def declared_columns(policy: Policy) -> list[str]:
 
 
 def _attach_streamed(connection: duckdb.DuckDBPyConnection, policy: Policy) -> dict[str, str]:
-    """Copies a database server's table into a temporary table; returns its columns' types."""
     with streamed(policy, all_columns=True) as rows:
         assert rows is not None
         # PostgreSQL's exact numbers are sent as texts, with the type in the field's metadata.
@@ -343,12 +329,7 @@ def attach_typed(
 ) -> str:
     """The SQL name of a frame, a table of a database, Parquet files or joined tables.
 
-    Args:
-        connection: A connection that reads the source.
-        policy: The policy that names the source.
-        data: A frame in place of the source, or None.
-        column_names: The wanted columns of a frame or of SQLite; None for all.
-        lines: The name of a table for copied rows.
+    Rows are copied to a table ``lines``.
     """
     if data is not None:
         connection.register("source", _arrow_table(data, policy, column_names))
@@ -647,12 +628,7 @@ def _refused(policy: Policy, rows: AdbcRows, failure: str, error: Exception) -> 
 
 @dataclass(frozen=True)
 class Piece:
-    """Raw rows that SQL can read.
-
-    Attributes:
-        name: The name of the table in SQL.
-        types: The types of its columns.
-    """
+    """Raw rows that SQL can read."""
 
     name: str
     types: dict[str, str]
@@ -660,15 +636,6 @@ class Piece:
 
 class OpenSource:
     """A source that is about to be encoded.
-
-    Args:
-        connection: A connection that reads it.
-        policy: The policy of the columns.
-        data: The caller's data, or a server's stream; None for files or a database's table.
-        files: The listed files of the policy's source.
-
-    Attributes:
-        lines: A report on the lines of delimited text, which grows while ``pieces`` are read.
 
     Raises:
         PolicyError: A file does not exist, or a header lacks a declared column.
@@ -718,7 +685,7 @@ class OpenSource:
         return Piece(name, types)
 
     def _unbroken(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """A stream's rows. Its error may quote a value, so it is replaced."""
+        """A stream's rows, without an error that may quote a value."""
         try:
             yield from stream
         except (pa.ArrowException, OSError):
@@ -736,7 +703,6 @@ def opened(policy: Policy, data: object, files: Sequence[Path]) -> Iterator[Open
 
 
 def _listed(files: Sequence[Path]) -> str:
-    """Files as an SQL list."""
     return f"[{', '.join(literal(str(file)) for file in files)}]"
 
 

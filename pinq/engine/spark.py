@@ -105,16 +105,7 @@ def toss_coins(schema: Schema, salt: bytes, batches: Batches) -> Iterator[pa.Rec
 def count_blocks(
     schema: Schema, salt: bytes, request: bytes, names: Mapping[str, str], pieces: int, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
-    """Counts blocks for a request.
-
-    Args:
-        schema: The schema of the columns.
-        salt: The key of the coins.
-        request: The pickled request.
-        names: The columns that it reads, with their names in blocks.
-        pieces: The number of pieces into which the counts are split.
-        batches: Blocks.
-    """
+    """Counts blocks for a pickled request; ``names`` has its columns by their names in blocks."""
     compiled: CountRequest = pickle.loads(request)
     counts, rows, digest = Counts(compiled), 0, 0
     for batch in batches:
@@ -170,7 +161,6 @@ def _block(table: pa.Table) -> RowBlock:
 
 
 def _sent(block: RowBlock, bucket: int = 0) -> pa.RecordBatch:
-    """A block as a row of a Spark table."""
     digest = int(_hashes(block).sum() % np.uint64(DIGEST))
     return _row(_blocks(block.columns), bucket, block.rows, digest, *map(np.ndarray.tobytes, block.columns.values()))
 
@@ -187,7 +177,6 @@ def _received(schema: Schema, batches: Batches) -> Iterator[RowBlock]:
 
 
 def _dealt(block: RowBlock, bucket: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """Blocks of the rows in each bucket."""
     # Rows in the buckets 1 0 1 are sorted to 1 0 2: the first of these is in bucket 0, the others in bucket 1.
     order, ends = np.argsort(bucket, kind="stable"), np.bincount(bucket).cumsum()
     for number, rows in enumerate(np.split(order, ends[:-1])):
@@ -215,7 +204,6 @@ def _hashes(block: RowBlock) -> np.ndarray:
 
 
 def _row(columns: str, *values: object) -> pa.RecordBatch:
-    """A row of a table with these columns."""
     schema = _schema(columns)
     return pa.RecordBatch.from_arrays(
         [pa.array([v], f.type) for v, f in zip(values, schema, strict=True)], schema=schema
@@ -223,12 +211,10 @@ def _row(columns: str, *values: object) -> pa.RecordBatch:
 
 
 def _blocks(names: Iterable[Hashable]) -> str:
-    """The columns of blocks that have codes by these names."""
     return BLOCKS + "".join(f", {name} binary" for name in names)
 
 
 def _schema(columns: str) -> pa.Schema:
-    """The same columns with Arrow's types."""
     kinds = {"int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
     return pa.schema([(name, kinds[kind]) for name, kind in map(str.split, columns.split(", "))])
 
@@ -284,11 +270,7 @@ def open_spark(
 
 
 class SparkEngine:
-    """Exact tables over one table that Spark's workers hold encoded.
-
-    Args:
-        encoded: The table.
-    """
+    """Exact tables over one table that Spark's workers hold encoded."""
 
     def __init__(self, encoded: _Encoded) -> None:
         self._encoded: _Encoded | None = encoded
@@ -303,13 +285,9 @@ class SparkEngine:
         measure: Measure | None = None,
         check: Callable[[], None] | None = None,
     ) -> Sequence[Table]:
-        """Counts rows, exactly, in one pass of Spark over the codes; see ``Engine.tabulate``.
+        """Counts rows, exactly, in one pass of Spark over the codes.
 
-        Args:
-            parts: Disjoint parts.
-            tables: The tables with which the parts are crossed.
-            measure: The measure to add up.
-            check: A function that is called ten times a second; an error that it raises cancels the work in Spark.
+        An error of ``check``, which is called ten times a second, cancels the work.
 
         Raises:
             PolicyError: The source changed, and Spark had to read it again.
@@ -321,11 +299,9 @@ class SparkEngine:
         return _cancellable(encoded.session, lambda: encoded.counted(request), check).tables()
 
     def rows(self) -> int:
-        """Encoded rows, exact: for the provider's eyes only."""
         return 0 if self._encoded is None else self._encoded.rows
 
     def contents(self) -> str:
-        """A keyed digest of the encoded rows: for the provider's eyes only."""
         return require_open(self._encoded, self._process).contents()
 
     def contents_by(self, axis: Axis) -> list[str]:
@@ -346,7 +322,6 @@ class SparkEngine:
         return ""
 
     def close(self) -> None:
-        """Lets Spark forget the codes."""
         for encoded in (self._encoded, self._tossed):
             if encoded is not None:
                 encoded.close()
@@ -361,17 +336,6 @@ class SparkEngine:
 
 
 class _Encoded:
-    """Blocks of codes that Spark caches, with the digest of the rows at open.
-
-    Args:
-        blocks: A frame of ``BLOCKS``; is computed and cached.
-        policy: The policy of the columns.
-        salt: The key of hashes and coins.
-
-    Attributes:
-        rows: Rows in all blocks.
-    """
-
     def __init__(self, blocks: DataFrame, policy: Policy, salt: bytes) -> None:
         self.policy, self.session = policy, blocks.sparkSession
         self._salt, self._blocks = salt, blocks.persist()
@@ -386,7 +350,6 @@ class _Encoded:
 
     @classmethod
     def of(cls, raw: DataFrame, policy: Policy, salt: bytes) -> _Encoded:
-        """Encodes a raw frame."""
         buckets, names = _buckets(raw), [f"c{number}" for number in range(len(policy.columns))]
         encoding = partial(encode_rows, policy, salt, buckets)
         if policy.bounded_unit is None:
@@ -395,7 +358,6 @@ class _Encoded:
         return cls(dealt.mapInArrow(partial(bound_units, policy, salt), _blocks(names)), policy, salt)
 
     def contents(self) -> str:
-        """A keyed digest of all rows, in any order."""
         return keyed(f"{self.rows} {self._digest}", self._salt)
 
     def tossed(self) -> _Encoded:
@@ -439,7 +401,6 @@ class _Encoded:
         return counts
 
     def close(self) -> None:
-        """Lets Spark forget them."""
         self._blocks.unpersist()
 
 
@@ -447,7 +408,6 @@ _CHANGED = "The source changed after it was opened, and Spark lost rows that it 
 
 
 def _buckets(frame: DataFrame) -> int:
-    """The number of partitions of Spark's shuffles."""
     return int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions"))
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders for rows that exceed the memory limit. They contain raw rows, so they must not outlive their process.
+"""Folders for rows that exceed the memory limit.
 
-A folder is locked while it is used. The system unlocks the folder of a process that was killed, and
-the next process that makes a folder deletes the unlocked ones of its user. Empty ones stay: there is
-nothing in them, and a new folder is empty until it is locked.
+They contain raw rows, so they must not outlive their process; each is locked while it is used.
+
+The system unlocks the folder of a process that was killed, and the next process that makes a folder deletes the
+unlocked ones of its user. Empty ones stay: there is nothing in them, and a new folder is empty until it is locked.
 """
 
 from __future__ import annotations

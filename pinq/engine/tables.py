@@ -52,13 +52,9 @@ class Moments:
 class MomentsOfRows(RowMeasure):
     """The number of rows, the sum of their codes and the sum of squares.
 
-    Codes are below 2^24, so 2^33 rows, the most that a policy admits, sum to less than 2^57. Sums of
-    squares may exceed 64 bits, so the low 24 bits and the high bits of each square are summed separately.
-    An answer is clamped to the public bound 2^62, because an overflow would depend on the rows.
-
-    Args:
-        moments: The requested moments.
-        schema: The schema of the columns.
+    Codes are below 2^24, so 2^33 rows, the most that a policy admits, sum to less than 2^57. Sums of squares may exceed
+    64 bits, so the low 24 bits and the high bits of each square are summed separately. An answer is clamped to the
+    public bound 2^62, because an overflow would depend on the rows.
     """
 
     packing: Packing
@@ -161,7 +157,7 @@ Table = np.ndarray | Sparse | Listed
 
 
 def go_on() -> None:
-    """Never ends the work: the default ``check``."""
+    """The default ``check``: never ends the work."""
 
 
 class Engine(Protocol):
@@ -190,18 +186,14 @@ class Engine(Protocol):
         """
 
     def problem(self) -> str:
-        """The reason why it cannot count now; empty for none. Reads no row."""
+        """The reason why it cannot count now; empty for none; reads no row."""
 
     def close(self) -> None:
         """Frees the memory."""
 
 
 def require_open(encoded: T | None, process: int) -> T:
-    """Returns an engine's encoded table.
-
-    Args:
-        encoded: The table; None once the engine is closed.
-        process: The process that opened it.
+    """Returns an engine's encoded table, which is None once it is closed.
 
     Raises:
         InternalError: It is closed, or this is another process.

@@ -1,22 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Derivatives of a public model's loss at each row, as vectors of whole numbers for noisy sums.
 
-A model is a score of rows (``Points``); a row's vector is the direction and the size of the best
-change of its score. ``noisy_sum`` adds the vectors up, in each part or each cell of some specs; the
-score ``Gradient`` of ``exp_mech`` chooses by their sums. With them a model is grown step by step
-(component-wise boosting), or all at once.
+A model is a score of rows (``Points``); a row's vector is the direction and the size of the best change of its score.
+``noisy_sum`` adds the vectors up, in each part or each cell of some specs; the score ``Gradient`` of ``exp_mech``
+chooses by their sums. Models are grown with them step by step (component-wise boosting), or all at once.
 
 Privacy:
-    Adjacency: add or remove one row. A vector is a public function of its row, of whole numbers, of
-    L1 norm at most ``bound``. ``bound`` is the largest norm in the public table of all vectors
-    where there is such a table; otherwise each vector is clipped to it. All arithmetic on rows is
-    in integers; only the public tables were computed in floating point. So a vector follows from
-    its row, not from the row's place in an array (privacy.md 8). Held by:
+    Adjacency: add or remove one row. A vector is a public function of its row, of whole numbers, of L1 norm at most
+    ``bound``. ``bound`` is the largest norm in the public table of all vectors, or the norm to which each vector is
+    clipped. All arithmetic on rows is in integers; only the public tables were computed in floating point. So a vector
+    follows from its row, not from the row's place in an array (privacy.md 8). Held by:
     tests/privacy/test_derivative_sums.py, exhaustively on small schemas.
 
-Order: whole numbers side by side in words of 64 bits, where one addition adds all of a word; the
-vectors row by row; the losses as an analyst declares them. To add a loss: its vectors, its class,
-and its entry of ``AnyDerivatives``.
+To add a loss: its vectors, its class, and its entry of ``AnyDerivatives``.
 """
 
 from __future__ import annotations
@@ -45,11 +41,9 @@ ROWS = (2**16, 2**15)
 
 @dataclass(frozen=True)
 class Field:
-    """The place of a number in a word.
+    """The place of a number in a word: its position among a row's numbers, and its bits.
 
     Attributes:
-        number: The position of the number among a row's numbers.
-        bits: Its number of bits.
         signed: Whether it may be below 0.
     """
 
@@ -59,7 +53,7 @@ class Field:
 
     @classmethod
     def of(cls, number: int, least: int, largest: int, rows: int) -> Field:
-        """Room for a number from ``least`` to ``largest``, added up of so many rows."""
+        """A field for sums of ``rows`` numbers from ``least`` to ``largest``."""
         signed = least < 0
         return cls(number, (max(-least, largest) * rows).bit_length() + signed, signed)
 
@@ -68,10 +62,10 @@ class Field:
 class Packing:
     """The places of a row's numbers in its words.
 
-    Sums are exact: a number has bits enough for its largest sum, and its range is public.
+    Sums are exact: a number has enough bits for its largest sum, and its range is public.
 
     Attributes:
-        rows: The number of words that may be added up before they are taken apart.
+        rows: The largest number of words that may be added up before they are unpacked.
         fields: The numbers in each word, from its lowest bits on.
     """
 
@@ -82,7 +76,7 @@ class Packing:
 
     @classmethod
     def of(cls, ranges: Sequence[tuple[int, int]]) -> Packing:
-        """Packs numbers by their least and most, of sizes below 2^40."""
+        """Packs numbers of these least and largest values, of sizes below 2^40."""
         return min((cls._first_fit(ranges, rows) for rows in ROWS), key=lambda packing: packing.words)
 
     @classmethod
@@ -102,16 +96,14 @@ class Packing:
 
     @property
     def words(self) -> int:
-        """The number of words of a row."""
         return len(self.fields)
 
     @property
     def numbers(self) -> int:
-        """The number of numbers of a row."""
         return sum(map(len, self.fields))
 
     def packed(self, numbers: np.ndarray | Sequence[np.ndarray | int]) -> np.ndarray:
-        """Numbers of the shape of the last, or the same for all, as int64 words of shape (words, ...)."""
+        """Numbers, broadcast to the shape of the last, as int64 words of shape (words, ...)."""
         words = np.empty((self.words, *np.shape(numbers[-1])), dtype=np.int64)
         for word, (*lower, top) in zip(words, self.fields, strict=True):
             # Of 5 below 2 in 8 bits, 2 comes first: shifted it is 512, and with 5 it is 517.
@@ -186,11 +178,9 @@ class RowMeasure(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that its tables take."""
         return 0
 
     def bound_to(self, schema: Schema) -> RowMeasure:
-        """The same under a schema: it is bound already."""
         return self
 
     def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowMeasure:
@@ -198,16 +188,12 @@ class RowMeasure(ABC):
         return self
 
     def counted_rows(self, places: Callable[[Axis], np.ndarray]) -> np.ndarray | None:
-        """Whether each row counts, shape (rows,), by its place along an axis; None if all do."""
+        """Whether each row counts, shape (rows,), by its place along an axis; None if all rows count."""
         return None
 
     @abstractmethod
     def words(self, cells: Sequence[np.ndarray]) -> np.ndarray:
-        """The words of some rows, int64, shape (words, rows); float64, whole, where they are multiplied.
-
-        Args:
-            cells: Each row's cell in each of ``cells``, shape (rows,) each.
-        """
+        """The words of some rows, shape (words, rows): int64, or whole float64 if they are multiplied."""
 
     def finished(self, sums: np.ndarray) -> np.ndarray:
         """The answer from all sums, shape (numbers, ...): int64, shape (..., width)."""
@@ -218,13 +204,12 @@ class RowMeasure(ABC):
 class RowVectors(RowMeasure):
     """The vectors of derivatives under a schema: a function of a row's parts along some axes.
 
-    Scores are looked up in joint tables whose cells are known of each row: all of them are finished
-    before rows are read.
+    Scores are looked up in joint tables that are finished before rows are read.
 
     Args:
         scores: The model's scores.
-        target: The axis of what it predicts.
-        ranges: The least and the most that each entry of a vector may be.
+        target: The axis of the predicted column.
+        ranges: The least and the largest value of each entry of a vector.
 
     Attributes:
         bound: The largest L1 norm of a vector, in whole units.
@@ -242,25 +227,21 @@ class RowVectors(RowMeasure):
 
     @property
     def cells(self) -> tuple[tuple[Axis, ...], ...]:  # type: ignore[override]
-        """The cells of each term of the scores, and of the target."""
         return (*(term.axes for term in self.scores.terms), (self.target,))
 
     @property
     def nbytes(self) -> int:
-        """Bytes that its tables take."""
         return self.scores.nbytes
 
     @abstractmethod
     def packed(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
         """The vectors of rows in words, int64, shape (words, rows).
 
-        Args:
-            scores: Each row's scores, int64, shape (scores, rows). They may be changed.
-            target: Its place along the axis of the target, shape (rows,).
+        May change ``scores``, int64, shape (scores, rows).
         """
 
     def over(self, joint: Sequence[tuple[Axis, ...]]) -> Self:
-        """The same vectors, looked up in the cells of joint tables where those have the axes."""
+        """The same vectors, looked up in the cells of joint tables that have the axes."""
         joined = copy(self)
         joined.scores = self.scores.over(joint)
         return joined
@@ -269,14 +250,13 @@ class RowVectors(RowMeasure):
         """The vectors of rows, int64, shape (width, rows).
 
         Args:
-            places: Each row's place along each of ``inputs``, shape (rows,) each, below
-                ``axis.slots``: where an axis has a slot more than parts, it is for rows in none.
+            places: Each row's place along each of ``inputs``, shape (rows,) each; the last of ``axis.slots`` is for
+                rows in no part.
         """
         alone, (*inner, target) = self.over(()), places
         return self.packing.unpacked(alone.words([*alone.scores.cells(inner), target]))
 
     def words(self, cells: Sequence[np.ndarray]) -> np.ndarray:
-        """The vectors of rows in words, made of some rows at a time."""
         rows, step = len(cells[-1]), AT_ONCE // self.width
         words = np.empty((self.packing.words, rows), dtype=np.int64)
         for start in range(0, rows, step):
@@ -298,7 +278,6 @@ class LogisticVectors(RowVectors):
         self._middle = positive * table.shape[-1] + STEEPEST
 
     def packed(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """The vectors of rows in words."""
         entry = np.clip(scores[0], -STEEPEST, STEEPEST, out=scores[0])
         entry += self._middle.take(target)
         return self._table.take(entry, axis=1)
@@ -326,7 +305,6 @@ class SoftmaxVectors(RowVectors):
         self.bound = self.gradient_bound = limit
 
     def packed(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """The vectors of rows in words."""
         table = _odds_table()
         # Only gaps to the largest score count, so no exponential is above 1.
         odds = table.take(np.clip(scores.max(axis=0) - scores, 0, len(table) - 1))
@@ -350,10 +328,7 @@ def _odds_table() -> np.ndarray:
 
 
 class ResidualVectors(RowVectors):
-    """Clamps and bins in integers.
-
-    A residual r of 1/256 cells is 2 r, or limit + r and limit - r, of 1/512.
-    """
+    """Clamps and bins in integers: a residual r of 1/256 cells is 2 r, or limit + r and limit - r, of 1/512."""
 
     def __init__(self, scores: RowScores, target: Axis, cells: int, limit: int, rows: bool) -> None:
         super().__init__(scores, target, [(0, 2 * limit)] * 2 if rows else [(-2 * limit, 2 * limit)])
@@ -361,7 +336,6 @@ class ResidualVectors(RowVectors):
         self.bound = self.gradient_bound = 2 * limit
 
     def packed(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """The vectors of rows in words."""
         # A row in cell 12 with a score of 10 cells: 2 cells, 512 of 1/256. Clamped at 256, its
         # entries are 512 and 0 of 1/512; at 1,024 they are 1,536 and 512.
         residual = target.astype(np.int64) * POINTS - scores[0]
@@ -371,7 +345,7 @@ class ResidualVectors(RowVectors):
 
 
 def clipped(vectors: np.ndarray, limit: int) -> np.ndarray:
-    """Shortens vectors whose L1 norm passes a limit, in proportion; in whole numbers.
+    """Shortens vectors whose L1 norm exceeds a limit, in proportion and in whole numbers.
 
     Example:
         With limit 10, (9, -6) of norm 15 becomes (9 * 10 // 15, -(6 * 10 // 15)) = (6, -4).
@@ -404,7 +378,7 @@ class RowFunction(Expression, Generic[V]):
     """A public vector of a row, which can be summed.
 
     Attributes:
-        unit: The number of a vector's whole units in a natural one: a row, or a grid cell.
+        unit: The number of a vector's whole units in a row or in a grid cell.
     """
 
     unit: int
@@ -420,14 +394,14 @@ class RowFunction(Expression, Generic[V]):
 
     @abstractmethod
     def bind(self, schema: Schema) -> V:
-        """Binds the function to a schema. Raises ``QueryError`` if it means nothing there."""
+        """Binds the function to a schema, or raises ``QueryError``."""
 
     def vectors(self, schema: Schema) -> V:
         """Binds as ``bind`` does; a schema remembers the vectors of its last requests."""
         return schema.kept.recalled(self.identity, partial(self.bind, schema), lambda vectors: 2**17 + vectors.nbytes)
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless it means something under this schema."""
+        """Raises ``QueryError`` unless it fits the schema."""
         self.vectors(schema)
 
 
@@ -436,7 +410,6 @@ class Derivatives(RowFunction[RowVectors]):
 
     Attributes:
         target: The column that the model predicts.
-        points: Its score of a row, or a score for each class.
     """
 
     target: str
@@ -444,20 +417,16 @@ class Derivatives(RowFunction[RowVectors]):
 
     @property
     def about(self) -> str:
-        """The loss and its target."""
         return f"{self.kind} of {self.target}"
 
     @property
     def scores(self) -> tuple[Points, ...]:
-        """The model's scores: one, or one for each class."""
         return (self.points,) if isinstance(self.points, Points) else self.points
 
     def columns(self) -> set[str]:
-        """The target, and the columns of the points."""
         return {self.target}.union(*(points.columns() for points in self.scores))
 
     def inner(self) -> tuple[Expression, ...]:
-        """The specs of all points."""
         return tuple(spec for points in self.scores for spec in points.specs)
 
     @abstractmethod
@@ -466,10 +435,7 @@ class Derivatives(RowFunction[RowVectors]):
 
     @abstractmethod
     def hessians(self, sums: np.ndarray) -> np.ndarray | None:
-        """Returns the second derivatives of sums (..., width), shaped as the gradients.
-
-        None where they are not summed.
-        """
+        """The second derivatives of sums (..., width), shaped as the gradients; None if they are not summed."""
 
 
 @dataclass(frozen=True)
@@ -478,7 +444,7 @@ class Logistic(Derivatives):
 
     They are (y - p, p (1 - p)), p = 1 / (1 + exp(-F / 256)).
 
-    y is 1 where the target is one of ``positive`` and 0 elsewhere. F stops at 8 logits.
+    y is 1 if the target is one of ``positive``, else 0. F is clamped to 8 logits.
 
     Privacy:
         For y = 1 the norm is 1 - p + p (1 - p) = 1 - p², for y = 0 it is 1 - (1 - p)²: at most 1
@@ -515,11 +481,9 @@ class Logistic(Derivatives):
         object.__setattr__(self, "limit", _limit(self.limit, 1.0))
 
     def width(self, schema: Schema) -> int:
-        """Gradient and second derivative."""
         return 2
 
     def bind(self, schema: Schema) -> RowVectors:
-        """A table of all vectors, looked up by a row's score and class."""
         column = schema.categorical(self.target)
         positive = np.zeros(column.codes, dtype=np.int64)
         positive[[column.code_of(value, self.target) for value in self.positive]] = 1
@@ -530,11 +494,9 @@ class Logistic(Derivatives):
         return LogisticVectors(scores, bind(Values(self.target), schema).axes[0], positive, int(self.limit * UNIT))
 
     def gradients(self, sums: np.ndarray) -> np.ndarray:
-        """The first entry."""
         return sums[..., :1]
 
     def hessians(self, sums: np.ndarray) -> np.ndarray | None:
-        """The second entry."""
         return sums[..., 1:]
 
 
@@ -578,11 +540,9 @@ class Softmax(Derivatives):
         object.__setattr__(self, "limit", _limit(self.limit, 3.0))
 
     def width(self, schema: Schema) -> int:
-        """An entry or two for each class."""
         return len(self.points) * (1 + self.hessian)
 
     def bind(self, schema: Schema) -> RowVectors:
-        """Computed row by row, and clipped."""
         codes = schema.categorical(self.target).codes
         if len(self.points) != codes:
             raise QueryError(
@@ -600,11 +560,9 @@ class Softmax(Derivatives):
         return SoftmaxVectors(scores, target, self.hessian, int(largest * UNIT))
 
     def gradients(self, sums: np.ndarray) -> np.ndarray:
-        """The first entry of each class."""
         return sums[..., : len(self.points)]
 
     def hessians(self, sums: np.ndarray) -> np.ndarray | None:
-        """The second entry of each class."""
         return sums[..., len(self.points) :] if self.hessian else None
 
 
@@ -614,14 +572,14 @@ class Residuals(Derivatives):
 
     It is a row's grid cell minus F / 256, clamped to ``limit``.
 
-    Rows whose target is missing add nothing. The second derivative is 1, so its sum is the number
-    of rows: with ``rows`` two bins are summed, (limit + residual) / 2 and (limit - residual) / 2,
-    whose difference is the residuals' sum and whose sum is ``limit`` times the rows.
+    Rows whose target is missing add nothing. The second derivative is 1, so its sum is the number of rows: with
+    ``rows`` two bins are summed, (limit + residual) / 2 and (limit - residual) / 2. Their difference is the residuals'
+    sum, and their sum is ``limit`` times the rows.
 
     Privacy:
-        Adjacency: add or remove one row. A residual is at most ``limit`` in size; the two bins of a
-        row are at least 0 and add up to ``limit`` exactly, so both together cost what the residual
-        alone does (privacy.md 8.4, 2.3). All is whole numbers of 1/512 cell.
+        Adjacency: add or remove one row. A residual is at most ``limit`` in size; the two bins of a row are at least 0
+        and add up to ``limit`` exactly, so both together cost the same as the residual alone (privacy.md 8.4, 2.3). All
+        numbers are whole, in units of 1/512 cell.
 
     Attributes:
         points: The score.
@@ -648,11 +606,9 @@ class Residuals(Derivatives):
         object.__setattr__(self, "limit", int(_limit(self.limit, LARGEST_RESIDUAL) * POINTS) / POINTS)
 
     def width(self, schema: Schema) -> int:
-        """Two bins, or the residual."""
         return 1 + self.rows
 
     def bind(self, schema: Schema) -> RowVectors:
-        """Computed row by row, in whole numbers."""
         column = schema.numeric(self.target)
         # A fine grid has too many cells to be split by each; here they are only read.
         target = Axis(self.target, column.codes, ())
@@ -661,13 +617,11 @@ class Residuals(Derivatives):
         )
 
     def gradients(self, sums: np.ndarray) -> np.ndarray:
-        """The residuals' sum, in cells (of answers)."""
         # A residual of 1.5 cells under a limit of 4 makes bins of 2.75 and 1.25: their difference
         # is 1.5, their sum 4.
         return sums[..., :1] - sums[..., 1:] if self.rows else sums
 
     def hessians(self, sums: np.ndarray) -> np.ndarray | None:
-        """The number of rows (of answers)."""
         return (sums[..., :1] + sums[..., 1:]) / self.limit if self.rows else None
 
 

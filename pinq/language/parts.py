@@ -3,8 +3,8 @@
 
 No data, no noise, no I/O.
 
-A ``Part`` is the whole table or one part of a partition of another part; a ``PartSet`` is an
-ordered collection of pairwise disjoint ones.
+A ``Part`` is the whole table or one part of a partition of another part; a ``PartSet`` is an ordered collection of
+pairwise disjoint parts.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Part:
         return self._by_column.get(name, ())
 
     def interval(self, name: str, column: Numeric) -> tuple[int, int]:
-        """Returns the range [first, end) of a column's cells that the splits above leave. Public.
+        """Returns the range [first, end) of a column's cells that the splits above leave.
+
+        Empty for a part of missing values.
 
         It is empty for a part of missing values.
         """
@@ -69,7 +71,7 @@ class Part:
         return min(first, column.cells), min(end, column.cells)
 
     def span(self, name: str, codes: int) -> tuple[int, int]:
-        """Returns the range [first, end) of a column's codes that the splits above leave. Public.
+        """Returns the range [first, end) of a column's codes that the splits above leave.
 
         Groups and weekdays may leave only some of these codes.
         """
@@ -91,7 +93,7 @@ class Part:
         return self._spans_below[name]
 
     def values_left(self, name: str, codes: int) -> np.ndarray:
-        """The codes of a column that the splits above leave to this part, shape (codes,). Public."""
+        """The codes of a column that the splits above leave to this part, shape (codes,)."""
         left = np.ones(codes, dtype=bool)
         for axis, position in self.splits_by(name):
             # Values a to d, split into (a, b) and (c, d), then (a) and (b, c, d): the first part of
@@ -107,7 +109,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """One part, or (``partition`` given) all parts of a partition of it, in order."""
+    """One part, or with ``partition`` all parts of a partition of it, in order."""
 
     part: Part
     partition: Partition | None = None
@@ -121,7 +123,6 @@ class Block:
         return np.clip(edges, *self.part.span(name, codes))
 
     def at(self, index: int) -> Part:
-        """Part ``index`` of the block."""
         return self.part if self.partition is None else Part(self.part, self.partition, index)
 
 
@@ -129,7 +130,7 @@ class PartSet:
     """An ordered collection of pairwise disjoint parts of one table, with a shape like an array's.
 
     Args:
-        blocks: The parts, in order. Blocks keep a query about a million cells as small as its text.
+        blocks: The parts, in order. Blocks keep a query about a million cells as short as its text.
         shape: The shape of answers; flat by default.
     """
 
@@ -151,7 +152,6 @@ class PartSet:
                 yield block.at(index)
 
     def at(self, index: int) -> Part:
-        """Part ``index`` in flat order."""
         if len(self.blocks) == 1:
             return self.blocks[0].at(index)
         # Blocks of 1 and 3 parts start at 0 and 1: part 2 is number 1 of the second block.
@@ -165,7 +165,7 @@ class PartSet:
 
     @cached_property
     def ancestors(self) -> dict[bytes, Part]:
-        """Every part from below the whole table down to a block; by key, parents first."""
+        """Every part from below the whole table down to a block, by key, parents first."""
         ancestors: dict[bytes, Part] = {}
         for block in self.blocks:
             # Each path is followed upwards to the first part that is already listed, because all
@@ -179,12 +179,12 @@ class PartSet:
 
     @cached_property
     def partitions(self) -> set[Partition]:
-        """The partitions on the paths down to the parts, the last ones included."""
+        """The partitions on the paths down to the parts, with the last."""
         ends = chain[Part | Block](self.ancestors.values(), self.blocks)
         return {end.partition for end in ends if end.partition is not None}
 
     def take(self, chosen: np.ndarray) -> PartSet:
-        """Picks parts by flat positions; a block that is taken whole and in order stays whole."""
+        """Picks parts by flat positions; a complete block in its order stays a block."""
         chosen = np.asarray(chosen, dtype=np.int64)
         if len(np.unique(chosen)) != len(chosen):
             raise QueryError("the same part is chosen twice.")
@@ -231,12 +231,11 @@ class PartSet:
 
         Two parts are disjoint if one partition above both puts them into different parts.
 
-        A part on a path down from the whole table has one of three uses. It is queried whole; it is
-        split, and all parts of the split are queried at once; or it is split and entered, by one or
-        several parts of the split. The queried parts are disjoint exactly if no part has two uses,
-        is split by two partitions, or is queried twice: then any two paths separate in one split.
-        Women and nurses are not disjoint: two partitions would split the whole table. Women and
-        young women are not disjoint: women would be queried whole and be split.
+        A part on a path from the whole table has one of three uses. It is queried whole; it is split, and all parts of
+        the split are queried at once; or it is split and entered, by one or several parts of the split. The queried
+        parts are disjoint exactly if no part has two uses, two partitions, or two queries: then any two paths separate
+        in one split. Women and nurses are not disjoint: two partitions would split the whole table. Women and young
+        women are not disjoint: women would be queried whole and be split.
         """
         whole: set[bytes] = set()
         at_once: set[bytes] = set()
@@ -277,7 +276,7 @@ def _overlap(part: Part) -> None:
 
 
 def no_cohort(name: object, closed: Sequence[str]) -> QueryError:
-    """The error for what is no closed cohort."""
+    """The error for a name of no closed cohort."""
     known = f"the closed ones are {first_of(closed, 5)}" if closed else "the policy closes none"
     return QueryError(f"is {brief(name)}, which is no closed cohort; {known}", parameter="cohort")
 
@@ -285,7 +284,7 @@ def no_cohort(name: object, closed: Sequence[str]) -> QueryError:
 def closed_parts(cohorts: Cohorts, schema: Schema) -> dict[str, Part]:
     """Finds the part of each closed cohort of a table by its name, oldest first.
 
-    Raises ``QueryError`` where the declaration does not fit the schema.
+    Raises ``QueryError`` if the declaration does not fit the schema.
     """
     partition = bind(Values(cohorts.column) if cohorts.by is None else Calendar(cohorts.column, cohorts.by), schema)
     names = [str(label) for label in partition.axes[0].labels if label is not None]

@@ -39,9 +39,9 @@ class Points(OfSpecs):
     grouping without a part for the row adds nothing.
 
     Attributes:
-        specs: The groupings. A column may be in several of them.
-        tables: A whole number for each part of each spec, parts in flat order, missing values last;
-            256 are one logit, or one grid cell of a numeric target.
+        specs: The groupings; several may be of one column.
+        tables: A whole number for each part of each spec, parts in flat order, missing values last; 256 are one logit,
+            or one grid cell of a numeric target.
         base: The score from which every row starts.
 
     Examples:
@@ -74,7 +74,7 @@ class Points(OfSpecs):
         list(self.bind(schema))
 
     def bind(self, schema: Schema) -> Iterator[tuple[Partition, tuple[int, ...]]]:
-        """Each spec under a schema, with its table. ``QueryError`` as in ``check``."""
+        """Each spec under a schema, with its table. Raises ``QueryError`` as in ``check``."""
         for spec, table in zip(self.specs, self.tables, strict=True):
             partition = bind(spec, schema)
             if len(table) != partition.size:
@@ -88,9 +88,8 @@ class _PointsTerm:
     """The points that some axes together add to each of several scores.
 
     Attributes:
-        axes: The axes.
-        table: The points of each cell of the axes' joint table, shape (scores, cells), the last axis
-            running fastest; 0 for a row that is in no part.
+        table: The points of each cell of the axes' joint table, shape (scores, cells), the last axis running fastest; 0
+            for a row that is in no part.
     """
 
     axes: tuple[Axis, ...]
@@ -98,7 +97,6 @@ class _PointsTerm:
 
     @classmethod
     def of_partition(cls, partition: Partition, table: np.ndarray) -> _PointsTerm:
-        """The term of one spec, whose parts add ``table``, shape (scores, parts)."""
         # Of sex and age, in 2 and 2 parts, age has a third slot: the parts are at cells 0, 1, 3, 4.
         cells = np.zeros(1, dtype=np.intp)
         for axis in partition.axes:
@@ -142,10 +140,7 @@ class RowScores:
     """Several scores under a schema, computed side by side.
 
     Attributes:
-        terms: The numbers that are added up: one for each of the distinct specs of all scores, until they are
-            joined (``over``).
-        base: The first value of each score, shape (scores, 1).
-        specs: The number of distinct specs.
+        terms: The added numbers: one term for each of the distinct specs, until they are joined (``over``).
     """
 
     terms: tuple[_PointsTerm, ...]
@@ -154,7 +149,7 @@ class RowScores:
 
     @classmethod
     def bind(cls, scores: Sequence[Points], schema: Schema) -> RowScores:
-        """Binds scores to a schema. Raises ``QueryError`` if one does not fit, or they are too many."""
+        """Binds scores to a schema, or raises ``QueryError``."""
         if sum(len(points.specs) for points in scores) > MAX_TABLES:
             raise QueryError(f"the points have more than {MAX_TABLES:,} tables.")
         # 64 bits hold the difference of two scores.
@@ -184,24 +179,21 @@ class RowScores:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that its tables take."""
         return sum(term.table.nbytes for term in self.terms)
 
     @property
     def steps(self) -> int:
-        """The number of look-ups and additions for the scores of a row."""
         return len(self.axes) + self.specs * len(self.base)
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """The axes that the scores of a row need."""
         return tuple(axis for term in self.terms for axis in term.axes)
 
     def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowScores:
-        """The same scores, looked up in the cells of joint tables where those have the axes.
+        """The same scores, looked up in the cells of joint tables that have the axes.
 
-        A caller that has these cells anyway needs one look-up for all axes of a table. Axes in no
-        joint table are joined with each other.
+        A caller that has these cells needs one look-up for all axes of a table. Axes in no joint table are joined with
+        each other.
         """
         tables: dict[int, np.ndarray] = {}
         unplaced = list[_PointsTerm]()
@@ -222,8 +214,7 @@ class RowScores:
         """The cells of rows in the table of each term.
 
         Args:
-            places: Each row's place along each of ``axes``, below ``axis.slots``: where an axis has
-                a slot more than parts, it is for rows in none.
+            places: Each row's place along each of ``axes``; the last of ``axis.slots`` is for rows in no part.
         """
         remaining = iter(places)
         return [term.cells([next(remaining) for _ in term.axes]) for term in self.terms]
@@ -248,10 +239,10 @@ def _joined(terms: Iterable[_PointsTerm]) -> list[_PointsTerm]:
 
 
 def _whole(numbers: Iterable[int]) -> tuple[int, ...]:
-    """Numbers as plain integers. Raises ``QueryError`` if one is not whole, or too large.
+    """Numbers as plain integers; raises ``QueryError`` if one is not whole, or too large.
 
-    The checked numbers are the kept ones: an iterable may give other numbers when it is read again, and
-    a number of another class may compare as it likes.
+    The checked numbers are returned, because an iterable may give others when it is read again, and other classes may
+    compare differently.
     """
     members = tuple(numbers)
     try:

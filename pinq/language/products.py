@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Products``: sums of the products of columns, two and two, for the price of one sum.
 
-A row is a vector x: a constant, a number for each numeric column, an indicator for each value of a
-categorical one but the first. ``noisy_sum`` adds up the upper triangle of x x', or a part of it: the
-second moments, of which regressions, discriminants, components and correlations are made.
+A row is a vector x: a constant, a number for each numeric column, an indicator for each value of a categorical one but
+the first. ``noisy_sum`` adds up the upper triangle of x x', or a part of it: second moments, for regressions,
+discriminants, components and correlations.
 
 Privacy:
     Adjacency: add or remove one row. x is whole numbers in units of 2^-12, from public tables. The
@@ -50,8 +50,8 @@ class Entry:
 
     Attributes:
         column: The column; None for the constant.
-        value: The value that it indicates; None for a number. A missing value is the text "missing", or
-            "(missing)" where that is a value.
+        value: The value that it indicates; None for a number. A missing value is the text "missing", or "(missing)" if
+            that is a value.
     """
 
     column: str | None = None
@@ -60,7 +60,7 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class _ColumnFactor:
-    """The entries that one column makes.
+    """The entries of one column.
 
     Attributes:
         axis: The axis along which a row's code is looked up.
@@ -103,7 +103,6 @@ class ProductVectors(RowMeasure):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that its tables take."""
         return sum(column.table.nbytes for column in self.columns)
 
     def norm(self, sizes: N, squares: N) -> N:
@@ -165,25 +164,22 @@ def _pairs_of(entries: int, pairs: Pairs) -> np.ndarray:
 class Products(RowFunction[ProductVectors]):
     """The products of pairs of columns: sums, squares, or the whole upper triangle of x x'.
 
-    x begins with 1. A numeric column is a number from -1 to 1, by its declared bounds or a range;
-    missing it is 0, the middle. A categorical column is an indicator for each value but the first,
-    the missing one last.
+    x begins with 1. A numeric column is a number from -1 to 1, by its declared bounds or a range; 0, the middle, if it
+    is missing. A categorical column is an indicator for each value but the first, the missing one last.
 
     Privacy:
-        One row changes all sums together by at most ``limit``, for any number of columns, because a
-        row with a larger norm is shortened to it (see the module).
+        One row changes all sums together by at most ``limit``, for any number of columns, because a row with a larger
+        norm is shortened to it (see the module).
 
     Attributes:
         names: The columns.
-        ranges: For each column, the numbers that become -1 and 1; numbers outside count as these
-            ends. None for its bounds, and for a categorical column. Empty if all columns use their
-            bounds.
+        ranges: For each column, the numbers that become -1 and 1; numbers outside count as these ends. None for the
+            column's bounds, and for a categorical column; empty if all columns use their bounds.
         sizes: The largest entry of each column, above 0 and at most 1; empty for 1. A column with
             large entries gets a larger part of the norm, so its sums have less noise.
         constant: The entry of the constant, likewise.
-        fixed: The target of a regression: a numeric column that enters the norm with its full size,
-            so it does not influence the factor that shortens a row. A row without this value adds
-            nothing.
+        fixed: The target of a regression: a numeric column that enters the norm with its full size, so it does not
+            influence the shortening factor. A row without its value adds nothing.
         pairs: "all" for the upper triangle, row by row; "squares" for the products with the
             constant, followed by the squares; "sums" for the products with the constant.
         limit: Rows whose products have a larger L1 norm are shortened to it; None for the largest
@@ -239,11 +235,9 @@ class Products(RowFunction[ProductVectors]):
 
     @property
     def about(self) -> str:
-        """The kind, and the columns."""
         return f"{self.kind} of {', '.join(self.names)}"
 
     def columns(self) -> set[str]:
-        """All of them."""
         return set(self.names)
 
     def entries(self, schema: Schema) -> tuple[Entry, ...]:
@@ -259,12 +253,10 @@ class Products(RowFunction[ProductVectors]):
         return tuple(entries)
 
     def width(self, schema: Schema) -> int:
-        """The number of products."""
         entries = len(self.entries(schema))
         return {"all": entries * (entries + 1) // 2, "squares": 2 * entries - 1, "sums": entries}[self.pairs]
 
     def bind(self, schema: Schema) -> ProductVectors:
-        """Tables of each column's entries."""
         entries = len(self.entries(schema))
         if entries > MAX_ENTRIES:
             raise QueryError(f"the columns make {entries:,} numbers to a row; at most {MAX_ENTRIES} are possible.")
@@ -310,12 +302,10 @@ def _numbers(name: str, column: Numeric, span: tuple[float, float] | None, size:
 
 
 def _units(size: float) -> int:
-    """A size in whole units, one at least."""
     return max(1, round(size * ENTRY))
 
 
 def _size(size: object, *, parameter: str) -> float:
-    """Raises ``QueryError`` unless a size is above 0 and at most 1."""
     if not is_number(size, 1e-9, 1):
         raise QueryError(f"is {size!r}", parameter=parameter, allowed="above 0 and at most 1")
     return float(size)

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests and answers between the two sides: frozen, self-contained, JSON.
 
-A request names parts by the specs that make them, never by references to the other side's memory.
-The curator binds every spec to its own schema again, so a forged request is invalid.
+A request names parts by their specs, never by references to the other side's memory. The curator binds every spec to
+its own schema again, so a forged request is invalid.
 
-A request asks its parts one of seven *queries*, each a frozen value with the fields it reads. An
-analyst writes five verbs. ``noisy_sum`` is two queries: the sum of a column, or of derivatives.
-``exp_mech`` is three, by its score: a choice among candidates, a vote for a class
-(``ClassCount``), and the depth to which a tree's parts are large enough (``EnoughRows``).
-The curator defines the answers (``pinq/curator/verbs.py``).
+A request is one of seven *queries* of its parts, each a frozen value with its fields. An analyst writes five verbs.
+``noisy_sum`` is two queries: the sum of a column, or of derivatives. ``exp_mech`` is three, by its score: a choice
+among candidates, a vote for a class (``ClassCount``), and the depth to which a tree's parts are large enough
+(``EnoughRows``). The curator defines the answers (``pinq/curator/verbs.py``).
 
-A new query is a class here and an entry of ``_BY_VERB``, ``_BY_SUMMAND`` or ``_BY_SCORE``, and
-the file that prepares it.
+A new query is a class here, an entry of ``_BY_VERB``, ``_BY_SUMMAND`` or ``_BY_SCORE``, and the file that prepares it.
 """
 
 from __future__ import annotations
@@ -44,17 +42,13 @@ MAX_ACT = 200  # characters of an act's name: a line that a person reads
 
 
 class Query(ABC):
-    """One of the seven kinds of queries.
-
-    Attributes:
-        task: The task in words, for errors.
-    """
+    """One of the seven kinds of queries."""
 
     task: ClassVar[str]
 
     @abstractmethod
     def columns(self) -> set[str]:
-        """The columns that it names."""
+        """The columns that the query names."""
 
     def facts(self) -> dict[str, str]:
         """The facts in the log beside the text that identifies the query."""
@@ -65,15 +59,15 @@ class Query(ABC):
         return
 
     def shape(self, schema: Schema) -> tuple[int, ...]:
-        """The shape of a part's answer: one number, unless the query says otherwise."""
+        """The shape of a part's answer; by default one number."""
         return ()
 
     def form(self) -> Hashable:
-        """The kind of the query; queries of one form are answered by the same code."""
+        """The kind of the query; the same code answers queries of one form."""
         return type(self).__name__
 
     def sample(self, numbers: Sequence[int], schema: Schema) -> Query:
-        """The query to some of its parts, with one candidate of each form."""
+        """The query of some of its parts, with one candidate of each form."""
         return self
 
     def examples(self, schema: Schema) -> set[int]:
@@ -96,22 +90,17 @@ class Count(Query):
     task = "`noisy_count` counts rows"
 
     def columns(self) -> set[str]:
-        """None."""
         return set()
 
 
 @dataclass(frozen=True)
 class _NumberQuery(Query):
-    """A query about a numeric column."""
-
     column: str
 
     def columns(self) -> set[str]:
-        """The column."""
         return {self.column}
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless the column is numeric."""
         schema.numeric(self.column)
 
 
@@ -122,19 +111,14 @@ class Sum(_NumberQuery):
     task = "`noisy_sum` adds up a column"
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless the column's numbers have a sum."""
         schema.addable(self.column)
 
 
 @dataclass(frozen=True)
 class SumDerivatives(Query):
-    """What do public vectors of the rows add up to in each part: derivatives of a loss, products of columns?
+    """What do public vectors of the rows (derivatives of a loss, products of columns) add up to in each part?
 
-    Or in each cell of some specs within it.
-
-    Attributes:
-        column: The loss, or the products.
-        by: The specs; all of their cells share epsilon.
+    With ``by``, in each cell of some specs within it.
     """
 
     task = "`noisy_sum` of derivatives adds up vectors"
@@ -149,19 +133,15 @@ class SumDerivatives(Query):
             raise QueryError(f"has {len(self.by):,} specs", parameter="by", allowed=f"at most {MAX_BY:,} of them")
 
     def form(self) -> Hashable:
-        """The facts for the log, with all columns that a loss reads."""
         return type(self).__name__, self.column.kind, self.by is None
 
     def columns(self) -> set[str]:
-        """The columns of the loss and of all specs."""
         return self.column.columns().union(*(spec.columns() for spec in self.by or ()))
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless the loss fits the schema."""
         self.column.check(schema)
 
     def shape(self, schema: Schema) -> tuple[int, ...]:
-        """A vector, or one for each part of each spec."""
         width = (self.column.width(schema),)
         return width if self.by is None else (sum(bind(spec, schema).size for spec in self.by), *width)
 
@@ -182,11 +162,9 @@ class Average(_NumberQuery):
         object.__setattr__(self, "within", two_ends(self.within))
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless the column is numeric and has the range."""
         self.cells(schema)
 
     def cells(self, schema: Schema) -> tuple[int, int]:
-        """The first and the last cell to which values are clamped."""
         return schema.numeric(self.column).cells_within(self.within, self.column)
 
 
@@ -195,11 +173,8 @@ class Choose(ChoiceQuery):
     """Which candidate is best for each part?
 
     Attributes:
-        score: The quality function.
-        candidates: The distinct lists of candidates.
-        which: The number of the list from which each part chooses; a single entry is for all.
-        textbook: Whether it selects as papers do.
-        each: Whether a member of every candidate is chosen instead of one candidate.
+        which: The number of the list from which each part chooses; a single number is for all parts.
+        each: Whether a member of every candidate is chosen, instead of one candidate.
     """
 
     task = "`exp_mech` chooses among candidates"
@@ -211,19 +186,16 @@ class Choose(ChoiceQuery):
     each: bool | None = None
 
     def columns(self) -> set[str]:
-        """The columns of the score and of all candidates."""
         return self.score.columns().union(
             *(candidate.columns() for candidates in self.candidates for candidate in candidates)
         )
 
     def form(self) -> Hashable:
-        """The score, the kinds of candidates and the way of choosing."""
         kinds = frozenset(candidate.kind for candidates in self.candidates for candidate in candidates)
         longest = max(map(len, self.candidates), default=0).bit_length()
         return type(self).__name__, self.score.kind, kinds, longest, self.textbook, bool(self.each)
 
     def sample(self, numbers: Sequence[int], schema: Schema) -> Choose:
-        """The lists of these parts, reduced to one candidate of each form."""
         # Of lists a, b and c, used as 0 1 2 1, the last two parts use c and b, as 0 and 1.
         which = self.which if len(self.which) == 1 else [self.which[number] for number in numbers]
         used = {number: place for place, number in enumerate(dict.fromkeys(which))}
@@ -232,7 +204,6 @@ class Choose(ChoiceQuery):
         return replace(self, candidates=lists, which=tuple(used[number] for number in which))
 
     def examples(self, schema: Schema) -> set[int]:
-        """Parts whose candidates together have every form."""
         examples, covered = set[int](), set[Hashable]()
         for number, candidates in enumerate(self.candidates):
             forms = {_form(candidate, schema) for candidate in candidates}
@@ -242,7 +213,6 @@ class Choose(ChoiceQuery):
         return examples
 
     def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
-        """The chosen specs; None where a part had nothing to choose from."""
         return [None if number < 0 else chosen[int(number)] for number in values]
 
 
@@ -263,37 +233,31 @@ class Vote(ChoiceQuery):
     textbook: bool = False
 
     def form(self) -> Hashable:
-        """The form of the choice."""
         return type(self).__name__, self.textbook
 
     def columns(self) -> set[str]:
-        """The column."""
         return self.score.columns()
 
     def facts(self) -> dict[str, str]:
-        """The column through which the answer's numbers are read."""
         return {"classes": self.score.target}
 
     def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
-        """The chosen values."""
         labels = schema.categorical(self.score.target).labels
         return [labels[int(code)] for code in values]
 
 
 @dataclass(frozen=True)
 class Stop(ChoiceQuery):
-    """How many splits above each leaf of grown trees have rows enough?"""
+    """How many splits above each leaf of grown trees have enough rows?"""
 
     task = "EnoughRows tests the leaves of trees"
 
     score: EnoughRows
 
     def columns(self) -> set[str]:
-        """None, because it counts rows."""
         return self.score.columns()
 
     def read(self, values: Sequence[float], chosen: Sequence[Spec], schema: Schema) -> Sequence[object]:
-        """Numbers of splits."""
         return [int(splits) for splits in values]
 
 
@@ -342,7 +306,6 @@ class WireParts(_Frozen):
             - 1]``.
         asked: ``(node, spec)`` for each block; spec -1 for the node itself, else all parts of that
             spec below it.
-        shape: The shape of the answers.
     """
 
     specs: Annotated[TupleOf[WireSpec], Field(max_length=MAX_SPECS)] = ()
@@ -352,7 +315,7 @@ class WireParts(_Frozen):
 
     @classmethod
     def of(cls, parts: PartSet) -> WireParts:
-        """Writes a collection down. Raises ``QueryError`` if it names too much."""
+        """Writes a collection; raises ``QueryError`` if it names too much."""
         ancestors = parts.ancestors
         if max(len(ancestors), len(parts.blocks)) > MAX_NODES:
             raise QueryError(
@@ -413,11 +376,11 @@ def _require_name(name: str) -> str:
 class Act(_Frozen):
     """The act of a query, as the analyst's program names it: a fit, a table, an SQL statement.
 
-    The log keeps it as a statement of the analyst's program. No answer, charge or refusal follows from it.
+    The log keeps it as a statement of the analyst's program; no answer, charge or refusal depends on it.
 
     Attributes:
         name: One line for people.
-        run: The mark that tells one act from others of its name.
+        run: The mark that distinguishes acts of one name.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_ACT), AfterValidator(_require_name)]
@@ -425,7 +388,7 @@ class Act(_Frozen):
 
     @classmethod
     def begun(cls, name: str) -> Act:
-        """Makes a new act of any text: on one line, cut where it is long."""
+        """Makes a new act of any text: on one line, shortened if it is long."""
         if not isinstance(name, str) or not name.strip():
             raise QueryError(f"is {name!r}", parameter="act", allowed="a text, for example 'report of March'")
         return cls(name=_cut(printable(" ".join(name.split()))), run=new_id()[:8])
@@ -445,18 +408,16 @@ class Request(_Frozen):
     Attributes:
         id: An id chosen by the analyst; one id is one query and gets one answer.
         epsilon: The cost, a decimal number as text, in the policy's terms.
-        column: For ``noisy_sum`` and ``noisy_avg``; a loss whose derivatives are added up for
-            ``noisy_sum``.
-        by: For ``noisy_sum`` of derivatives: the specs whose cells they are added up in, sharing
-            epsilon.
+        column: For ``noisy_sum`` and ``noisy_avg``; for ``noisy_sum`` also a loss whose derivatives are added up.
+        by: For ``noisy_sum`` of derivatives: the specs in whose cells they are added up, sharing epsilon.
         within: For ``noisy_avg``: a narrower range to which values are clamped.
         score: For ``exp_mech``.
         candidates: For ``exp_mech``: the distinct lists of candidates.
-        which: For ``exp_mech``: the number of the list from which each part chooses; a single entry is for all.
-        textbook: For ``exp_mech``: select as papers do, not as well as we can.
-        each: For ``exp_mech``: choose a member of every candidate instead of one candidate, sharing
-            epsilon evenly.
-        reuse: Whether the stored answer to the identical query will do, at no cost.
+        which: For ``exp_mech``: the number of the list from which each part chooses; a single number is for all parts.
+        textbook: For ``exp_mech``: whether to select as papers do, with a larger expected loss.
+        each: For ``exp_mech``: whether to choose a member of every candidate instead of one candidate, sharing epsilon
+            evenly.
+        reuse: Whether the stored answer to the identical query may be returned, at no cost.
         act: The act to which it belongs, as the analyst's program states it.
     """
 
@@ -480,11 +441,7 @@ class Request(_Frozen):
 
     @cached_property
     def query(self) -> Query:
-        """The query.
-
-        Raises ``QueryError`` if a field is given that the query does not read, or one is missing
-        that it needs.
-        """
+        """Raises ``QueryError`` for a field that the query does not read, or a missing field."""
         kind = _BY_VERB.get(self.verb) or _BY_SCORE.get(type(self.score), Choose)
         if kind is Sum:
             kind = _BY_SUMMAND.get(type(self.column), Sum)
@@ -498,21 +455,22 @@ class Request(_Frozen):
         return kind(**{name: getattr(self, name) for name in reads})
 
     def columns(self) -> set[str]:
-        """Every column that the request names. A grant's terms are compared with them."""
+        """Every column that the request names; a grant's terms are compared with them."""
         return self.query.columns().union(*(spec.columns() for spec in self.parts.specs))
 
     def identity(self, schema: str) -> str:
         """Identifies the query under the schema with a digest.
 
-        A charge keeps this digest, and a repeated request is compared by it. The schema belongs to
-        it, because a charge for one meaning of "part 1" must not pay for another. The id, ``reuse``
-        and the act do not belong to it. Every spelling of one loss gives one digest.
+        A charge keeps the digest, and a repeated request is recognised by it.
+
+        The schema is part of it, because a charge for one meaning of "part 1" must not pay for another; the id,
+        ``reuse`` and the act are not. Every spelling of one loss gives one digest.
         """
         same = self.model_copy(update={"id": "-", "epsilon": str(Epsilon.of(self.epsilon)), "reuse": None, "act": None})
         return hashlib.sha256((schema + same.to_json()).encode()).hexdigest()[:32]
 
     def to_json(self) -> str:
-        """Canonical text. Raises ``QueryError`` if it names something that no schema can hold."""
+        """Canonical text; raises ``QueryError`` for a value that no schema can have."""
         try:
             return _request.dump_json(self, exclude_none=True, warnings="none").decode()
         except ValueError:
@@ -523,10 +481,7 @@ class Request(_Frozen):
 
     @classmethod
     def received(cls, text: str | bytes) -> Request:
-        """Reads a received request: every value in it is of a plain class and checked.
-
-        Raises ``QueryError`` if it is no request.
-        """
+        """Reads a received request, with checked values of plain classes; raises ``QueryError`` if it is no request."""
         require_bounded(text)
         try:
             request = _request.validate_json(text)
@@ -545,10 +500,9 @@ class Answer(_Frozen):
             ``chosen``, -1 for none. With ``each`` every part has as many as the longest list of
             candidates; with ``EnoughRows`` they are numbers of splits.
         chosen: For ``exp_mech``: the distinct specs that were chosen.
-        scale: Scale of the discrete Laplace noise in the answer's units; None where there is none.
+        scale: Scale of the discrete Laplace noise in the answer's units; None without noise.
         grid: Distance of neighbouring possible answers.
-        rows: For ``noisy_avg``: the noisy number of rows of each part, by which its scale and grid
-            are to be divided.
+        rows: For ``noisy_avg``: the noisy number of rows of each part, by which its scale and grid are to be divided.
     """
 
     id: str
@@ -561,12 +515,10 @@ class Answer(_Frozen):
     rows: tuple[float, ...] | None = None
 
     def to_json(self) -> str:
-        """Text as it is persisted and sent."""
         return _answer.dump_json(self, exclude_none=True).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Answer:
-        """Reads an answer."""
         return _answer.validate_json(text)
 
 
@@ -575,11 +527,10 @@ class Budget:
     """An analyst's budget, exact.
 
     Attributes:
-        epsilon: The limit that was granted.
-        spent: The cost of everything answered so far.
-        remaining: The epsilon that can still be spent. It is 0 if the cap over all analysts is
-            reached or the grant has ended.
-        replaced: A sentence for an analyst who asked earlier versions of the rows too; else empty.
+        spent: The cost of all answers so far.
+        remaining: The epsilon that can still be spent; 0 if the cap over all analysts is reached or the grant has
+            ended.
+        replaced: A sentence for an analyst who also queried earlier versions of the rows; else empty.
 
     Examples:
         >>> import pinq
@@ -646,14 +597,12 @@ class Asked(_Frozen):
 
     Attributes:
         at: The time, UTC.
-        about: The query, by public facts.
         epsilon: The epsilon of each part; None for a refusal.
         spent: The analyst's total afterwards.
         outcome: ``answered``, ``charged, not answered`` or ``refused (...)``.
-        answer: The answer; None where there is none.
-        classes: The column whose values the answer counts through, for ``ClassCount``.
+        classes: For ``ClassCount``, the column whose values the answer's numbers stand for.
         act: The act to which it belongs, as the analyst's program stated it.
-        version: The version of the rows that were asked; None if it is the present one, or none was.
+        version: The version of the queried rows; None for the present one, or for none.
     """
 
     model_config = ConfigDict(extra="ignore")  # a newer server may say more
@@ -688,7 +637,7 @@ def candidate_lists(candidates: object, parts: int) -> tuple[tuple[tuple[Candida
     """Reads ``candidates`` as one list for all parts or a list for each.
 
     Returns:
-        The distinct lists, and the number of each part's list; no lists where all are empty.
+        The distinct lists, and the number of each part's list; no lists if all are empty.
     """
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, Iterable):
         raise QueryError(
@@ -708,7 +657,7 @@ def candidate_lists(candidates: object, parts: int) -> tuple[tuple[tuple[Candida
 
 
 def _malformed(error: ValidationError) -> QueryError:
-    """Describes the faults of a request, at the first fields. It quotes the request alone."""
+    """Describes the faults of a request, at the first fields; quotes the request alone."""
     problems = error.errors(include_url=False, include_input=False)
     if problems[0]["loc"] == ("epsilon",):
         return QueryError(
@@ -735,7 +684,7 @@ class Certificate(_Frozen):
 
     Attributes:
         part: The part of the table that the model was fitted on.
-        requests: The ids under which the answers were charged, in the order in which they came.
+        requests: The ids under which the answers were charged, in their order.
     """
 
     format: Literal["pinq-certificate"] = "pinq-certificate"
@@ -744,12 +693,11 @@ class Certificate(_Frozen):
     requests: tuple[str, ...]
 
     def to_json(self) -> str:
-        """Returns the certificate as text, for a file."""
         return self.model_dump_json(indent=1, exclude_none=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Certificate:
-        """Reads a certificate. Raises ``QueryError`` if the text is not a certificate."""
+        """Reads a certificate, or raises ``QueryError``."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quality functions for ``exp_mech``: exact integers from tables of counts.
 
-A candidate partition sends the rows of a part into *cells* j (its parts). A score sees a table of
-shape (..., cells, measure) and returns integers of shape (...,), in units of its own;
-``sensitivity`` is in the same units. Higher is better. Terms common to all candidates are left out:
-only differences between candidates matter (privacy.md 2.4).
+A candidate partition sends the rows of a part into *cells* j (its parts). A score sees a table of shape (..., cells,
+measure) and returns integers of shape (...,) in its units; ``sensitivity`` is in the same units, and higher is better.
+Terms common to all candidates are left out: only differences between candidates matter (privacy.md 2.4).
 
 Privacy:
-    Adjacency: add or remove one row. The row falls into one cell of each candidate. ``sensitivity``
-    bounds the change of every candidate's score. In a *monotone* score a row changes all candidates
-    in one direction, so their changes differ by at most the sensitivity; otherwise by at most twice
-    that. ``span`` is that width: selection with exp(epsilon * q / span) is epsilon-DP (range lemma,
-    privacy.md 2.4; proofs of each row, 2.5). Each cell's term is rounded down; it is a monotone
-    quantity with an integer bound, and rounding down keeps both properties. Held by:
+    Adjacency: add or remove one row. The row falls into one cell of each candidate. ``sensitivity`` bounds the change
+    of every candidate's score. In a *monotone* score a row changes all candidates in one direction, so their changes
+    differ by at most the sensitivity; otherwise by at most twice that. Selection with exp(epsilon * q / span) is
+    epsilon-DP for a ``span`` of that width (range lemma, privacy.md 2.4; proofs of each row, 2.5). Each cell's term is
+    rounded down; it is a monotone quantity with an integer bound, and rounding down keeps both properties. Held by:
     tests/privacy/test_sensitivity.py, exhaustively.
 
 A new score is a class here and an entry of ``AnyScore``; ``Score`` lists what it answers, and
@@ -47,8 +45,8 @@ class Score(Expression):
     """A quality function of candidates.
 
     Attributes:
-        measure: The content of a table beside its cells: counts of ``classes``, ``rows``,
-            ``moments`` of the target, or sums of ``vectors`` of the rows.
+        measure: The content of a table's cells: counts of ``classes``, ``rows``, ``moments`` of the target, or sums of
+            ``vectors`` of the rows.
         monotone: Whether a row moves all candidates' scores in one direction.
         quick: Whether cells are only compared and added up, five times as fast as with a logarithm.
     """
@@ -64,19 +62,19 @@ class Score(Expression):
 
     @abstractmethod
     def sensitivity(self, schema: Schema) -> int:
-        """Largest change of a candidate's score when one row comes or goes."""
+        """The largest change of a candidate's score when one row comes or goes."""
 
     @abstractmethod
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
         """Scores of tables (..., cells, measure).
 
-        A score of classes is a sum over cells to which an empty cell adds nothing: a table may leave
-        empty cells out, as ``AnyCross`` does where most are. ``prepare`` checks this
-        (tests/contract/test_every_score.py; a score that breaks it goes with no ``AnyCross``).
+        A score of classes is a sum over cells to which an empty cell adds nothing, so a table may leave empty cells
+        out, as ``AnyCross`` does. ``prepare`` checks this (tests/contract/test_every_score.py; a score without this
+        property is refused with ``AnyCross``).
         """
 
     def span(self, schema: Schema) -> int:
-        """Largest change of the difference between two candidates' scores."""
+        """The largest change of the difference between two candidates' scores."""
         return self.sensitivity(schema) * (1 if self.monotone else 2)
 
     def classes(self, schema: Schema) -> Values | Cuts | None:
@@ -84,7 +82,7 @@ class Score(Expression):
         return None
 
     def clamp(self, schema: Schema) -> tuple[int, int, int]:
-        """For moments: the first and the last code that are not clamped, and the number of dropped low bits."""
+        """For moments: the first and the last code without clamping, and the number of dropped low bits."""
         return 0, 0, 0
 
     def vectors(self, schema: Schema) -> RowVectors | None:
@@ -99,15 +97,15 @@ class Score(Expression):
         """Raises ``QueryError`` if the score is not defined for the cells of a candidate."""
 
     def of_candidate(self, candidate: Expression) -> Score:
-        """The score for one candidate: this score, or the part of it for this candidate."""
+        """The score, or the part of it for this candidate."""
         return self
 
 
 def over_last(combine: np.ufunc, values: np.ndarray) -> np.ndarray:
     """Combines the last axis of integers, such as ``np.add`` or ``np.maximum`` of all classes.
 
-    numpy's own reduction goes along each row, which takes several times as long where rows are
-    short: few positions are combined one after the other instead, each for all rows at once.
+    numpy reduces along each row, which takes several times as long for short rows; here few positions are combined one
+    after the other, each for all rows at once.
     """
     if not 0 < values.shape[-1] <= FEW_POSITIONS:
         return combine.reduce(values, axis=-1)
@@ -169,19 +167,16 @@ class Balance(Score):
     the median, the even bipartition. Among the cuts of a column it finds the q-quantile.
 
     Attributes:
-        share: q, exact: a text like ``"1/4"``, or a number, whose decimal digits count. None is a
-            half. Kept as text in lowest terms.
+        share: q, exact: a text like ``"1/4"``, or a number, whose decimal digits count. None is a half; kept as text in
+            lowest terms.
 
     Privacy:
-        Adjacency: add or remove one row. Claim: sensitivity max(a, b - a), that is b max(q, 1 - q);
-        not monotone, so the span is twice that.
-        Why: a row in cell 0 moves (b - a) n0 - a n1 up by b - a, a row in cell 1 moves it down by
-        a, and an absolute value moves by no more than what is inside. A row can bring one cut
-        closer to balance and take another further from it, by max(q, 1 - q) each, so 2 b max(q, 1 -
-        q) is attained. If one row is substituted, the inside moves by 0 or b, at most twice max(a,
-        b - a). Two rows may move it as much, and 2 is the schema's distance, by which epsilon is
-        divided.
-        Exact: integers. Held by: tests/contract/test_every_score.py,
+        Adjacency: add or remove one row. Claim: sensitivity max(a, b - a), that is b max(q, 1 - q); not monotone, so
+        the span is twice that. Why: a row in cell 0 moves (b - a) n0 - a n1 up by b - a, a row in cell 1 moves it down
+        by a, and an absolute value moves by no more than what is inside. A row can bring one cut closer to balance and
+        take another further from it, by max(q, 1 - q) each, so 2 b max(q, 1 - q) is attained. If one row is
+        substituted, the inside moves by 0 or b, at most twice max(a, b - a); epsilon is divided by the schema's
+        distance of 2 rows, which may move it as much. Exact: integers. Held by: tests/contract/test_every_score.py,
         tests/privacy/test_sensitivity.py, tests/privacy/test_selections.py.
 
     References:
@@ -218,7 +213,6 @@ class Balance(Score):
         return Fraction(sum(self.weights), 2)
 
     def columns(self) -> set[str]:
-        """None, because it counts rows."""
         return set()
 
     def check(self, schema: Schema) -> None:
@@ -233,7 +227,7 @@ class Balance(Score):
         return max(self.weights)
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
-        """Scores of tables (..., cells, 1). A third cell (missing values) does not count."""
+        """A third cell, of missing values, does not count."""
         # A quarter has the weights 3 and 1: 10 rows below and 30 above score 0, 20 and 20 score
         # -40.
         below, above = self.weights
@@ -241,7 +235,7 @@ class Balance(Score):
 
 
 def _share_of(share: object) -> Fraction:
-    """Reads the share of ``Balance``: None is a half. Raises ``QueryError`` unless it is in (0, 1)."""
+    """The share of ``Balance``, in (0, 1); None is a half. Raises ``QueryError`` for others."""
     text = "1/2" if share is None else str(share)
     exact = Fraction(text if SHARE.fullmatch(text) else 0)
     if not 0 < exact < 1 or exact.denominator > MAX_DENOMINATOR:
@@ -300,32 +294,25 @@ class Gradient(Score):
 
     @property
     def unit(self) -> int:
-        """The unit of the derivatives."""
         return self.derivatives.unit
 
     @property
     def target(self) -> str:
-        """The column that the model predicts."""
         return self.derivatives.target
 
     def columns(self) -> set[str]:
-        """The target, and the columns of the model's points."""
         return self.derivatives.columns()
 
     def inner(self) -> tuple[Expression, ...]:
-        """The specs of the model's points."""
         return self.derivatives.inner()
 
     def targets(self) -> set[str]:
-        """The target; a candidate may use the columns of the points again."""
         return {self.target}
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless the derivatives mean something."""
         self.derivatives.check(schema)
 
     def vectors(self, schema: Schema) -> RowVectors | None:
-        """The vectors of the derivatives."""
         return self.derivatives.vectors(schema)
 
     def sensitivity(self, schema: Schema) -> int:
@@ -357,15 +344,12 @@ class _OfCategories(Expression):
     target: str
 
     def columns(self) -> set[str]:
-        """The target."""
         return {self.target}
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless the target is a declared categorical column."""
         schema.categorical(self.target)
 
     def classes(self, schema: Schema) -> Values | Cuts | None:
-        """The split whose parts are the classes."""
         return Values(self.target)
 
 
@@ -391,7 +375,6 @@ class MaxClass(_OfCategories, Score):
         return 1
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
-        """Scores of tables (..., cells, classes)."""
         # Cells of (3, 1) and (0, 2) rows score 3 + 2.
         return over_last(np.add, over_last(np.maximum, table))
 
@@ -399,7 +382,7 @@ class MaxClass(_OfCategories, Score):
 class SumScore(_OfCategories, Score):
     """A score of each cell by sums over its classes. Each summand depends on the count of one class only.
 
-    If one count of many changes, the new sums follow from that count's numbers before and after.
+    If one count of many changes, the new sums follow from the numbers of that count before and after.
     """
 
     @abstractmethod
@@ -411,7 +394,6 @@ class SumScore(_OfCategories, Score):
         """The score of each cell by the sums of these numbers over its classes."""
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
-        """Scores of tables (..., cells, classes)."""
         sums = [over_last(np.add, numbers) for numbers in self.summands(table, schema)]
         return over_last(np.add, self.of_sums(sums, schema))
 
@@ -441,11 +423,9 @@ class Gini(SumScore):
         return 2 * GINI_UNIT
 
     def summands(self, counts: np.ndarray, schema: Schema) -> Sequence[np.ndarray]:
-        """The rows, and their square in two numbers."""
         return counts, *_limbs(counts)
 
     def of_sums(self, sums: Sequence[np.ndarray], schema: Schema) -> np.ndarray:
-        """The score of each cell."""
         # 3 rows of one class and 1 of the other: 4 - (9 + 1) / 4 = 1.5 rows = 4 (1 - 9/16 - 1/16).
         # n (1 - Σ (n_c / n)²) is n - Σ n_c² / n.
         rows, high, low = sums
@@ -480,11 +460,9 @@ class InfoGain(SumScore):
         return max(1, int(monotone_step_table(schema.max_rows)[1][-1]))
 
     def summands(self, counts: np.ndarray, schema: Schema) -> Sequence[np.ndarray]:
-        """The rows, and F of them."""
         return counts, step_sums(counts, *monotone_step_table(schema.max_rows))
 
     def of_sums(self, sums: Sequence[np.ndarray], schema: Schema) -> np.ndarray:
-        """The score of each cell."""
         # Cells of (3, 1) and (0, 2) rows: F(3) + F(1) - F(4) + F(0) + F(2) - F(2), with F(x) = x lg
         # x, is 4.75 - 8 = -3.25 bits: four rows of entropy .81, and two of 0.
         rows, of_classes = sums
@@ -497,9 +475,9 @@ class MutualInformation(InfoGain):
 
     The score is n I(target; candidate) minus the common term n H(target).
 
-    A candidate that is a tuple of specs, or a member of an ``AnyCross``, is scored by their joint
-    cells (Battaglia et al. 2021; privacy.md 2.5). The target is a categorical column, or ``Cuts``
-    of a numeric one: its classes are the parts of a split either way.
+    A candidate that is a tuple of specs, or a member of an ``AnyCross``, is scored by their joint cells (Battaglia et
+    al. 2021; privacy.md 2.5). The target is a categorical column, or ``Cuts`` of a numeric one: its classes are the
+    parts of a split.
 
     Examples:
         >>> import pandas as pd, pinq
@@ -518,18 +496,15 @@ class MutualInformation(InfoGain):
         return self.target if isinstance(self.target, Cuts) else Values(self.target)
 
     def columns(self) -> set[str]:
-        """The column whose classes are counted."""
         return self._split.columns()
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless the target's classes exist."""
         if self._split is self.target:
             self._split.check(schema)
         else:
             super().check(schema)
 
     def classes(self, schema: Schema) -> Values | Cuts | None:
-        """The split whose parts are the classes."""
         return self._split
 
 
@@ -538,9 +513,8 @@ class _OfNumbers(Score):
     """A score of the values of a numeric target.
 
     Attributes:
-        target: The column.
-        within: A public range to which values are clamped, narrower than the column's bounds: the
-            lowest and the highest value. A row then moves the score by less. None for the bounds.
+        within: A public range to which values are clamped, narrower than the column's bounds, so that a row moves the
+            score by less; None for the bounds.
     """
 
     most_levels: ClassVar[int]  # a power of 2
@@ -552,11 +526,9 @@ class _OfNumbers(Score):
         object.__setattr__(self, "within", two_ends(self.within))
 
     def columns(self) -> set[str]:
-        """The target."""
         return {self.target}
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless the target is a declared numeric column that has the range."""
         schema.numeric(self.target).cells_within(self.within, self.target)
 
     def clamp(self, schema: Schema) -> tuple[int, int, int]:
@@ -565,7 +537,6 @@ class _OfNumbers(Score):
         return first, last, max(0, (last - first).bit_length() - self.most_levels.bit_length() + 1)
 
     def levels(self, schema: Schema) -> int:
-        """The number of levels of the target."""
         first, last, dropped = self.clamp(schema)
         return ((last - first) >> dropped) + 1
 
@@ -616,10 +587,10 @@ class AbsoluteError(_OfNumbers):
 
     A few extreme values weigh less than in ``SquaredError``.
 
-    With F_k rows of a cell on levels up to k, its Σ |y - median| is Σ_k min(F_k, n - F_k), exactly.
-    One row raises each of these (levels - 1) terms by 0 or 1. The sensitivity is therefore levels -
-    1, in units of one level, and the score is monotone (-SAE in privacy.md 2.4). Values outside the
-    levels' range are on the first or the last of them. Rows whose target is missing are left out.
+    With F_k rows of a cell on levels up to k, its Σ |y - median| is Σ_k min(F_k, n - F_k), exactly. One row raises each
+    of these (levels - 1) terms by 0 or 1. The sensitivity is therefore levels - 1, in units of one level, and the score
+    is monotone (-SAE in privacy.md 2.4). Values outside the levels' range are on the first or the last level. Rows
+    whose target is missing are left out.
 
     Examples:
         >>> import pandas as pd, pinq
@@ -648,10 +619,7 @@ class AbsoluteError(_OfNumbers):
         return max(1, self.levels(schema) - 1)
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
-        """Scores of tables (..., cells, levels).
-
-        A last position, of missing values, does not count.
-        """
+        """The last position, of missing values, does not count."""
         # 1, 0, 2 and 1 rows on levels 0 to 3: 1, 1, 3 and 4 up to each, of 4, so 1 + 1 + 1 + 0 = 3,
         # which is |0 - 2| + |2 - 2| + |2 - 2| + |3 - 2| around the median 2.
         below = np.cumsum(table[..., : self.levels(schema)], axis=-1)
@@ -669,7 +637,7 @@ class Misfit(OfSpecs, Score):
         specs: The candidates that can be scored.
         expected: For each spec, the model's estimate for each part, in sixteenths of a row.
         allowance: a, in sixteenths of a row.
-        weights: w of each candidate in percent, 1 to 100; none for 100 each.
+        weights: w of each candidate in percent, 1 to 100; empty for 100 each.
 
     Privacy:
         Adjacency: add or remove one row. Claim: sensitivity 1 row; not monotone, so the span is 2.
@@ -722,21 +690,18 @@ class Misfit(OfSpecs, Score):
             )
 
     def inner(self) -> tuple[Expression, ...]:
-        """The specs."""
         return self.specs
 
     def targets(self) -> set[str]:
-        """None, because candidates split by the scored columns."""
         return set()
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless each table has a number for each part of its spec."""
         for spec, table in zip(self.specs, self.expected, strict=True):
             if (parts := bind(spec, schema).size) != len(table):
                 raise QueryError(f"{brief(spec)} has {parts:,} parts, and Misfit expects rows in {len(table):,}.")
 
     def of_candidate(self, candidate: Expression) -> Misfit:
-        """The score of one of its specs alone. ``QueryError`` for any other candidate."""
+        """The score of one of its specs alone; raises ``QueryError`` for another candidate."""
         if candidate.identity not in self._numbers:
             raise QueryError(f"Misfit has no expected rows for {candidate!r}.")
         number = self._numbers[candidate.identity]
@@ -751,7 +716,6 @@ class Misfit(OfSpecs, Score):
         return 16
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
-        """Scores of tables (..., cells, 1) of the one spec that it has."""
         # 3 and 5 rows where 2 and 4.5 are expected are off by 1.5 rows; with an allowance of half a row each
         # by .5, which is 8 sixteenths.
         off = np.abs(self.unit * table[..., 0] - np.array(self.expected[0])).sum(axis=-1)
@@ -778,11 +742,9 @@ class ClassCount(_OfCategories):
     monotone: ClassVar[bool] = True
 
     def sensitivity(self, schema: Schema) -> int:
-        """A row is of one class."""
         return 1
 
     def span(self, schema: Schema) -> int:
-        """Monotone: the sensitivity."""
         return 1
 
 
@@ -793,8 +755,8 @@ class EnoughRows(Expression):
     It is one charge for trees of any depth (``splits_kept``, pinq/curator/verbs.py).
 
     Attributes:
-        least: The number of rows from which the first part of a tree more probably stays split.
-            Each split above a node adds a public penalty to this number.
+        least: The number of rows from which the first part of a tree more probably stays split; each split above a node
+            adds a public penalty.
         above: The number of splits above each tree, which is the ``depth`` of its first part.
 
     Examples:
@@ -810,11 +772,9 @@ class EnoughRows(Expression):
     kind: Literal["enough_rows"] = field(default="enough_rows", repr=False)
 
     def columns(self) -> set[str]:
-        """None, because it counts rows."""
         return set()
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless both are whole numbers in their ranges."""
         for name, largest in (("least", MOST_ROWS), ("above", MAX_DEPTH)):
             value = getattr(self, name)
             if type(value) is not int or not is_whole(value, 0, largest):
@@ -850,22 +810,16 @@ def _limbs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The numbers v h and v l of v² = 2^15 (v h) + v l, where v = 2^15 h + l.
 
     Args:
-        values: At most 2^38 in size together, as many rows as the engine adds up: so the numbers add up to at most
-            2^61 and 2^53.
+        values: At most 2^38 in size together, so the numbers add up to at most 2^61 and 2^53.
     """
     values = values.astype(np.int64, copy=False)
     return values * (values >> LIMB), values * (values & (2**LIMB - 1))
 
 
 def _over(high: np.ndarray, low: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Divides sums of squares by rows, in 1/1024, rounded down.
+    """Divides sums of squares, as v h and v l of ``_limbs``, by 1 to 2^38 rows, in 1/1024, rounded down.
 
-    It is exact in 64 bits for all rows, so no row's value decides the way of computing.
-
-    Args:
-        high: Sums of v h, as ``_limbs`` has them.
-        low: Sums of v l.
-        rows: n, from 1 to 2^38; the squares add up to at most n^2.
+    It is exact in 64 bits for all rows, so no row's value decides the computation.
     """
     # Doubles give the quotient, which is below 2^48, to within 1/8: 18 / 3 may come out as 5. The remainder 18 - 5 * 3
     # is 3, not below 3, so the quotient is 6. The remainder is between -n and 2 n, so 64 bits hold it, even where

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Specs: the groupings that split a table. No data, no noise, no I/O.
+"""Specs: the groupings that split a table.
 
-A *spec* is what an analyst writes: ``Values("sex")``, ``Cuts("age", [30, 45])``. Bound to a schema
-it is a ``Partition``: a row-wise map from a row to one part or to none (stability 1, privacy.md
-1.1). A *family* stands for many specs, of which ``exp_mech`` chooses one.
+A *spec* is what an analyst writes: ``Values("sex")``, ``Cuts("age", [30, 45])``; no data, noise or I/O.
+
+Bound to a schema it is a ``Partition``: a row-wise map from a row to one part or to none (stability 1, privacy.md 1.1).
+A *family* stands for many specs, of which ``exp_mech`` chooses one.
 
 Two partitions of the same part are *the same* exactly when they send every possible row to the same
 place (privacy.md 1.3). ``Partition.key`` therefore digests the spec in canonical form together with
 the domains of its columns: another order of ``Groups`` or another spelling of a cut changes the key
 only if it changes the numbers of parts.
 
-Order: the common base (``Expression``), partitions, specs of one axis
-(``Values`` to ``Shards``), specs of several, families. A new spec is a class beside its like and an
-entry of ``Spec``. A new family is a class here, an entry of ``Candidate``, and the class that scores
-its members (``pinq/curator/candidates``).
+A new spec is a class beside its like and an entry of ``Spec``. A new family is a class here, an entry of ``Candidate``,
+and the class that scores its members (``pinq/curator/candidates``).
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ class Expression(Shown, ABC):
 
     @abstractmethod
     def columns(self) -> set[str]:
-        """The columns that it names. A grant's terms are compared with them."""
+        """The columns that it names; a grant's terms are compared with them."""
 
     @abstractmethod
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless it means something under this schema."""
+        """Raises ``QueryError`` unless it fits this schema."""
 
     @property
     def as_spec(self) -> Splitting | None:
@@ -73,10 +72,7 @@ class Expression(Shown, ABC):
 
     @cached_property
     def identity(self) -> str:
-        """The kind and all values as Python writes them, which distinguishes their types.
-
-        For Python ``True == 1``, but a column can have both as values.
-        """
+        """The kind and all values as Python writes them, which distinguishes ``True`` from 1."""
         try:
             hash(self)
         except TypeError:
@@ -90,7 +86,7 @@ Label = Value | float | tuple[Value | None, ...] | None
 
 
 def scale(number: int) -> tuple[int, int]:
-    """The size class of a number of parts or codes: sizes of one class run through the same code."""
+    """The size class of a number of parts or codes: the same code handles sizes of one class."""
     return min(number, 3), -(-(number - 1).bit_length() // 8)
 
 
@@ -99,9 +95,7 @@ class Axis:
     """The map of one column (or random draw) to a row's part.
 
     Attributes:
-        column: The encoded column; None for a shard.
-        size: Number of parts.
-        labels: The name of each part; empty where there are too many to list.
+        labels: The name of each part; empty if there are too many to list.
         thresholds: For cuts: part i holds codes from thresholds[i-1] to below thresholds[i]; a
             missing code is the last threshold.
         lookup: For groups: the part of each code, -1 for none; shape (codes,).
@@ -128,7 +122,7 @@ class Axis:
 
     @cached_property
     def slots(self) -> int:
-        """Parts, and one more where a row can be in none."""
+        """The parts, and one more if a row can be in no part."""
         return self.size + int(self.lookup is not None and bool((self.lookup < 0).any()))
 
     def parts_of(self, codes: np.ndarray) -> np.ndarray:
@@ -141,7 +135,7 @@ class Axis:
 
     @cached_property
     def form(self) -> Hashable:
-        """The kind of look-up: axes of one form are looked up by the same code, for any column."""
+        """The kind of look-up: the same code looks up axes of one form, for any column."""
         if self.lookup is not None:
             return "table", scale(self.size), scale(len(self.lookup)), self.slots > self.size
         if self.thresholds is not None:
@@ -189,10 +183,7 @@ class Axis:
         return f"{name} = {label}"
 
     def find(self, label: object) -> int:
-        """Finds a part by its label, or by its number if no label is or spells a number.
-
-        Raises ``QueryError`` if there is none.
-        """
+        """Finds a part by its label, or by its number if no label equals it; raises ``QueryError`` if there is none."""
         # With the labels 10, 20 and 30, 10 is a label, and 0 is no part. With the labels "a" and "b",
         # 0 is the first part.
         plain = label.item() if isinstance(label, np.generic) else label
@@ -240,7 +231,6 @@ class Partition:
     """A spec bound to a schema.
 
     Attributes:
-        spec: The spec.
         axes: A part of the partition is one part along each axis.
         key: The identity of the map from rows to numbered parts, 16 bytes.
     """
@@ -251,22 +241,18 @@ class Partition:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Parts along each axis."""
         return tuple(axis.size for axis in self.axes)
 
     @cached_property
     def size(self) -> int:
-        """Number of parts."""
         return math.prod(map(int, self.shape))
 
     @cached_property
     def form(self) -> tuple[Hashable, ...]:
-        """The kinds of look-ups that it needs."""
         return tuple(axis.form for axis in self.axes)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes, about."""
         lookups = sum(axis.lookup.nbytes for axis in self.axes if axis.lookup is not None)
         return PART_BYTES * max(sum(axis.size for axis in self.axes), self.spec.named()) + lookups
 
@@ -285,7 +271,7 @@ class Partition:
         return ", ".join(axis.describe(part) for axis, part in self.positions(index))
 
     def find(self, label: object) -> int:
-        """Finds the part of a label, or of its number. Raises ``QueryError`` if there is none."""
+        """Finds the part of a label, or of its number; raises ``QueryError`` if there is none."""
         labels = label if len(self.axes) > 1 and isinstance(label, tuple) else (label,)
         if len(labels) != len(self.axes):
             raise QueryError(
@@ -304,7 +290,6 @@ class Splitting(Expression):
 
     @property
     def as_spec(self) -> Splitting:
-        """Itself."""
         return self
 
     @property
@@ -313,11 +298,9 @@ class Splitting(Expression):
         """The specs whose joint parts these are."""
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless it binds."""
         bind(self, schema)
 
     def max_parts(self, schema: Schema) -> int:
-        """The number of parts."""
         return bind(self, schema).size
 
 
@@ -325,14 +308,13 @@ class Factor(Splitting):
     """A spec of one axis.
 
     Attributes:
-        is_finest: Whether each part has a single value, so that the column splits none of them again.
+        is_finest: Whether each part has a single value, so that the column splits no part again.
     """
 
     is_finest: ClassVar[bool] = False
 
     @property
     def factors(self) -> tuple[Factor, ...]:
-        """This spec alone."""
         return (self,)
 
     @abstractmethod
@@ -351,11 +333,9 @@ class OfColumn:
             raise QueryError(f"is {self.column!r}", parameter="column", allowed="the name of a column")
 
     def columns(self) -> set[str]:
-        """The column that it names."""
         return {self.column}
 
     def _intervals(self, column: Numeric, labels: tuple[Label, ...], thresholds: tuple[int, ...]) -> Axis:
-        """The axis of intervals of codes; missing values are the last part."""
         # A cut at 30 of 100 cells, and missing values: thresholds 30 and 100, for 100 is their code.
         if column.nullable:
             labels, thresholds = (*labels, None), (*thresholds, column.cells)
@@ -377,7 +357,6 @@ class Values(OfColumn, Factor):
     kind: Literal["values"] = field(default="values", repr=False)
 
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
-        """A part for each code."""
         column = schema.column(self.column)
         return Axis(self.column, column.codes, column.labels_up_to(MAX_PARTS)), [self.kind, self.column, column.digest]
 
@@ -410,11 +389,9 @@ class Cuts(OfColumn, Factor):
             raise QueryError(f"the cuts of `{self.column}` must be a list of numbers or dates, not {raw!r}.") from None
 
     def named(self) -> int:
-        """The points."""
         return len(self.points)
 
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
-        """A part for each interval of codes; a missing code is beyond one more threshold."""
         column = schema.numeric(self.column)
         thresholds = tuple(column.threshold(point, self.column) for point in self.points)
         if not thresholds or any(a >= b for a, b in itertools.pairwise(thresholds)):
@@ -453,11 +430,9 @@ class Groups(OfColumn, Factor):
         object.__setattr__(self, "groups", groups)
 
     def named(self) -> int:
-        """The values of its groups."""
         return sum(map(len, self.groups))
 
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
-        """A part for each group, by a table from codes to groups."""
         column = schema.categorical(self.column)
         # Values a, b, c in the groups (a, c) and (b): 0 1 0. In (c) alone: -1 -1 0.
         lookup = [-1] * column.codes
@@ -500,11 +475,9 @@ class Ranges(OfColumn, Factor):
         object.__setattr__(self, "groups", groups)
 
     def named(self) -> int:
-        """The ends of its intervals."""
         return 2 * sum(map(len, self.groups))
 
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
-        """A part for each group, by a table from codes to groups."""
         column = schema.numeric(self.column)
         if not self.groups or not all(self.groups):
             raise QueryError("has no group, or an empty one", parameter="groups", allowed="groups of intervals")
@@ -559,7 +532,6 @@ class Calendar(OfColumn, Factor):
             raise QueryError(f"is {self.period!r}", parameter="period", allowed=f"one of {', '.join(PERIODS)}")
 
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
-        """A part for each period: an interval of codes, or the codes of a weekday."""
         column = schema.dated(self.column)
         identity = [self.kind, self.column, column.digest, self.period]
         if self.period == "weekday":
@@ -599,11 +571,9 @@ class Shards(Factor):
         object.__setattr__(self, "key", whole_number("key", self.key, 0, 2**63 - 1))
 
     def columns(self) -> set[str]:
-        """None, because shards use no column."""
         return set()
 
     def axis(self, schema: Schema) -> tuple[Axis, Sequence[object]]:
-        """A part for each outcome of the draw."""
         return Axis(None, self.count, tuple(range(self.count)), shard_key=self.key), [self.kind, self.count, self.key]
 
 
@@ -637,13 +607,12 @@ def _bind(spec: Splitting, schema: Schema) -> Partition:
 
 
 def _point(value: object) -> CutPoint:
-    """Reads a cut point. A date stays text, because only its column can number it."""
+    """Reads a cut point; a date stays text, because only its column can number it."""
     text = moment_text(value)
     return _number(value) if text is None else text
 
 
 def _interval(low: object, high: object) -> Interval:
-    """Reads an interval, of which an end may be open."""
     return None if low is None else _point(low), None if high is None else _point(high)
 
 
@@ -697,7 +666,7 @@ def _bipartitions(column: str, seed: int, count: int) -> np.ndarray:
 def _drawn(column: str, seed: int, count: int) -> np.ndarray:
     """Draws ``MAX_GROUPINGS`` different bipartitions, as bits of octets, lowest first.
 
-    Draw i is the hash of column, seed and i, a number of which the lowest ``count - 1`` bits count.
+    Draw i is the hash of column, seed and i, of which the lowest ``count - 1`` bits count.
     """
     start, length = f"{column}\x00{seed}\x00".encode(), (count + 7) // 8
     masks, drawn = dict[bytes, None](), 0
@@ -727,11 +696,9 @@ class OfSpecs(Expression):
     specs: tuple[Splitting, ...]
 
     def columns(self) -> set[str]:
-        """The columns that its specs name."""
         return set().union(*(spec.columns() for spec in self.specs))
 
     def named(self) -> int:
-        """The number of values that its specs list."""
         return sum(spec.named() for spec in self.specs)
 
 
@@ -757,7 +724,6 @@ class Cross(OfSpecs, Splitting):
 
     @property
     def factors(self) -> tuple[Factor, ...]:
-        """The specs."""
         return self.specs
 
 
@@ -776,7 +742,6 @@ class AnyCut(OfColumn, Expression):
     kind: Literal["any_cut"] = field(default="any_cut", repr=False)
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless the column is numeric."""
         schema.numeric(self.column)
 
     def max_parts(self, schema: Schema) -> int:
@@ -811,7 +776,6 @@ class AnyGrouping(OfColumn, Expression):
         object.__setattr__(self, "seed", int(self.seed))
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless the column is categorical and has at least two values."""
         if schema.categorical(self.column).codes < 2:
             raise QueryError(f"`{self.column}` has a single value, so it cannot be grouped.")
 
@@ -820,7 +784,7 @@ class AnyGrouping(OfColumn, Expression):
         return 2
 
     def octets(self, count: int) -> np.ndarray:
-        """The values in the first group, out of ``count``, as ``bipartitions`` encodes them. Public."""
+        """The values in the first group, out of ``count``, as ``bipartitions`` encodes them."""
         return bipartitions(self.column, self.seed, count)
 
     def member(self, labels: Sequence[Value | None], number: int) -> Groups:
@@ -871,7 +835,6 @@ class AnyCross(OfSpecs):
         return math.comb(len(self.specs), self.size)
 
     def check(self, schema: Schema) -> None:
-        """Raises ``QueryError`` unless its specs bind."""
         for spec in self.specs:
             spec.check(schema)
 
@@ -881,10 +844,7 @@ class AnyCross(OfSpecs):
         return Cross(specs) if len(specs) > 1 else specs[0]
 
     def require_room(self, sizes: Sequence[int], classes: int) -> None:
-        """Raises ``QueryError`` if a member has too many cells to number them.
-
-        ``sizes`` are the parts of each spec.
-        """
+        """Raises ``QueryError`` if a member has too many cells to number, given the parts of each spec."""
         cells = math.prod(sorted(sizes)[-self.size :]) * classes
         # Members that differ in their last spec are numbered side by side, at most one for each
         # spec.

@@ -64,7 +64,7 @@ class Failure(_Wire):
         message: The fault, the allowed values, and the next step.
         asked, remaining, scope: With ``budget``.
         retry_after: With ``too-many-requests``: seconds.
-        parameter, problem, allowed: With ``query``, where a parameter is wrong: the message's parts.
+        parameter, problem, allowed: With ``query``, the message's parts if a parameter is wrong.
     """
 
     code: str = Field(examples=["budget"])
@@ -79,12 +79,10 @@ class Failure(_Wire):
 
     @classmethod
     def of(cls, error: PinqError) -> Failure:
-        """The wire form of an error."""
         facts = {name: _text(fact) if isinstance(fact, Fraction) else fact for name, fact in error.facts.items()}
         return cls.model_validate({"code": error.code, "message": str(error), **facts})
 
     def error(self) -> PinqError:
-        """The error again: same class, text and attributes."""
         error = self._error(_CODES.get(self.code, PinqError))
         if self.message.endswith(errors.UNSPENT):
             error.charged = Fraction(0)
@@ -111,11 +109,9 @@ class Description(_Wire):
     """The facts about a dataset for the owner of a token.
 
     Attributes:
-        dataset: Its name.
-        analyst: The owner of the token.
         columns: The public schema, with its digest.
-        terms: The terms of the grant beside its budget, in words.
-        tables: The names of all tables under the same grant; None for a dataset that is one.
+        terms: The terms of the grant in addition to its budget, in words.
+        tables: The names of all tables under the same grant; None for a dataset of one table.
         cohorts: The declaration of the table's cohorts; None for a table without any.
     """
 
@@ -138,12 +134,10 @@ class WireBudget(_Wire):
 
     @classmethod
     def of(cls, budget: Budget) -> WireBudget:
-        """From the exact numbers."""
         losses = {name: _text(getattr(budget, name)) for name in ("epsilon", "spent", "remaining")}
         return cls(**losses, replaced=budget.replaced or None)
 
     def budget(self) -> Budget:
-        """The exact numbers."""
         return Budget(Exact(self.epsilon), Exact(self.spent), Exact(self.remaining), self.replaced or "")
 
 
@@ -157,13 +151,11 @@ class WirePreview(_Wire):
 
     @classmethod
     def of(cls, preview: Preview) -> WirePreview:
-        """From the exact numbers."""
         return cls(
             cost=_text(preview.cost), remaining=_text(preview.remaining), error=preview.error, scale=preview.scale
         )
 
     def preview(self) -> Preview:
-        """The exact numbers."""
         return Preview(Exact(self.cost), Exact(self.remaining), self.error, self.scale)
 
 
@@ -172,8 +164,7 @@ class HistoryPage(_Wire):
 
     Attributes:
         lines: Oldest first.
-        more: Whether there are others after them: ask again with ``start``, the number of lines so
-            far. A line keeps its number for ever, and a page costs the same wherever it is.
+        more: Whether others follow: the next page starts with ``start``, the number of lines so far.
     """
 
     lines: tuple[Asked, ...]

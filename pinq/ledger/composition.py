@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The total cost of answered queries: composition over the tree of partitions. Pure.
+"""The total cost of answered queries: composition over the tree of partitions.
 
 The cost of a part is the cost of its direct queries. For each of its distinct partitions, the
 queries of all parts alike and the largest cost of a part add to it. The versions of the rows add up::
@@ -9,50 +9,41 @@ queries of all parts alike and the largest cost of a part add to it. The version
                + Σ over partitions into cohorts of max over cohorts c of Σ over versions v of c of cost(c in v)
 
 Several tables of the same people are versions too: each version of each table has a number of its own. So has each
-version of a closed cohort, and what is asked below it counts there and in no version of the table.
+version of a closed cohort: queries below it count there and in no version of the table.
 
 Privacy:
-    Adjacency: sequences of tables, the versions of all tables of one dataset; add or remove one row
-    in each of them, where it may have other values (or be missing). Claim: the transcript of all answered
-    queries is spent-DP, for any adaptive analyst and any order of requests.
-    Why, within a version: a row lies in at most one part of each partition, so it meets only the
-    queries on its own paths down; an answer at a part without the row has the same law on both
-    tables. By induction from the leaves those queries cost at most cost(part) at each part of the
-    path. "Asked of all parts alike" adds the same to each of them, hence to their maximum. Only the
-    set of answered queries matters, so interleaving does not (privacy.md 1.3).
-    Why, over versions: coins are independent, so the log-ratio of a transcript is the sum over its
-    answers, and those of version v add at most cost(whole table of v) to it. Versions share no
-    maximum. Parts can share one, because a row is in one of them only; but a row whose value
-    changed, or was read otherwise, is in one part of one version and in another part of the next.
-    So equal specs under two versions are two partitions: each version is a separate partition, with
-    one part, of all rows that there ever were. A version does not follow from contents
-    (pinq/provider/versions.py), so a price tells nothing of rows.
-    Why, over tables: a person has rows in each of them, so their costs add like those of versions,
-    and no maximum is taken over parts of two tables. Neighbours differ by all rows of one unit in
-    all tables: at most ``max_rows`` of each table's own, by which its noise is scaled
-    (pinq/curator/monitor.py), so the answers of each version of each table add at most the cost of
-    its root for the whole unit, whatever the other tables keep of it. The choice of the
-    rows that a table keeps follows from its own rows and the ledger's key, so no table's answers
-    read another's rows.
-    Why, over cohorts: neighbours differ by one unit that lies in one cohort of each partition into
-    cohorts, the same in all versions, and has one row there. While a closed cohort keeps its number
-    its rows are the same, with the unit and without (pinq/provider/versions.py), so the row falls
-    into the same part of each partition below it, however often the table is written: its cost is
-    that of one version. A unit meets what is asked of whole tables and what is asked below its own
-    cohort, summed over the versions of this cohort, and nothing below another cohort. So it loses
-    at most the first sum and the sum of its cohort, and each unit at most the first sum and the
-    maximum over cohorts. Several partitions into cohorts (of two tables, or declared anew) add up:
-    a unit has a cohort in each. Only closed cohorts count in this way: a query below an open cohort
-    counts as a query of the table.
-    All analysts together: their joint transcript is cost-DP for the cost of the union of their
-    trees, because the theorem does not depend on the analyst, and that is at most the sum of their
-    costs (a row's queries are those of each analyst's tree), so a cap on either holds.
-    Exact: integers (nano-epsilons). Held by: tests/property/test_composition.py, against the
-    recursion written out; tests/privacy/test_changing_tables.py, on sequences of tables.
+    Adjacency: sequences of tables, the versions of all tables of one dataset; add or remove one row in each of them,
+    possibly with other values in each (or missing). Claim: the transcript of all answered queries is spent-DP, for any
+    adaptive analyst and any order of requests. Why, within a version: a row lies in at most one part of each partition,
+    so it meets only the queries on its own paths down; an answer at a part without the row has the same law on both
+    tables. By induction from the leaves those queries cost at most cost(part) at each part of the path. A query of all
+    parts of a partition adds the same to each of them, hence to their maximum. Only the set of answered queries
+    matters, so interleaving does not (privacy.md 1.3). Why, over versions: coins are independent, so the log-ratio of a
+    transcript is the sum over its answers, and those of version v add at most cost(whole table of v) to it. Versions
+    share no maximum. Parts can share one, because a row is in one of them only; but a row whose value changed, or was
+    read otherwise, is in one part of one version and in another part of the next. So equal specs under two versions are
+    two partitions: each version is a separate partition, with one part of all rows that ever existed. A version does
+    not depend on contents (pinq/provider/versions.py), so a price reveals nothing about rows. Why, over tables: a
+    person has rows in each of them, so their costs add like those of versions, and no maximum is taken over parts of
+    two tables. Neighbours differ by all rows of one unit in all tables: at most ``max_rows`` of each table, by which
+    its noise is scaled (pinq/curator/monitor.py). So the answers of each version of each table add at most the cost of
+    its root for the whole unit, whatever the other tables keep of it. The choice of the rows that a table keeps follows
+    from its own rows and the ledger's key, so no table's answers read another's rows. Why, over cohorts: neighbours
+    differ by one unit that lies in one cohort of each partition into cohorts, the same in all versions, and has one row
+    there. While a closed cohort keeps its number its rows are the same, with and without the unit
+    (pinq/provider/versions.py), so the row falls into the same part of each partition below it, however often the table
+    is written: its cost is that of one version. A unit meets the queries of whole tables and those below its cohort,
+    summed over the versions of this cohort, and none below another cohort. So it loses at most the first sum and the
+    sum of its cohort, and each unit at most the first sum and the maximum over cohorts. Several partitions into cohorts
+    (of two tables, or declared anew) add up: a unit has a cohort in each. Only closed cohorts count in this way: a
+    query below an open cohort counts as a query of the table. All analysts together: their joint transcript is cost-DP
+    for the cost of the union of their trees, because the theorem does not depend on the analyst, and that is at most
+    the sum of their costs (a row's queries are those of each analyst's tree), so a cap on either holds. Exact: integers
+    (nano-epsilons). Held by: tests/property/test_composition.py, against the recursion written out;
+    tests/privacy/test_changing_tables.py, on sequences of tables.
 
 References:
-    McSherry 2009, "Privacy Integrated Queries", sec. 4 (the rule); here the same partition asked
-    again is the same partition.
+    McSherry 2009, "Privacy Integrated Queries", sec. 4 (the rule); here a repeated partition is the same partition.
 """
 
 from __future__ import annotations
@@ -116,7 +107,7 @@ class Demand:
 
     @property
     def top(self) -> bytes:
-        """The key of the one part of the whole table below which all is asked; ``ROOT`` for none."""
+        """The key of the part of the whole table below which all queried parts lie; ``ROOT`` for none."""
         tops = [ROOT]
         for parent, _, key in self.nodes:
             tops.append(tops[parent] or key)
@@ -124,7 +115,6 @@ class Demand:
         return ROOT if others else first
 
     def dump(self) -> DumpedDemand:
-        """The demand as JSON: keys in hexadecimal, each partition's key once."""
         # A query to a part `bb` of a partition `aa` of the whole table: ["aa"], [(0, 0, "bb")] and
         # [(1, -1)]. To all parts of a partition `cc` of this part: ["aa", "cc"] and [(1, 1)].
         partitions: dict[bytes, int] = {}
@@ -138,7 +128,7 @@ class Demand:
 
     @classmethod
     def load(cls, dumped: DumpedDemand) -> Demand:
-        """Reads a demand back. Raises ``ValueError`` if a number names nothing before it."""
+        """Reads a demand back, or raises ``ValueError`` if a number names nothing before it."""
         partitions = [bytes.fromhex(key) for key in dumped[0]]
         nodes = tuple((parent, partitions[split], bytes.fromhex(key)) for parent, split, key in dumped[1])
         asked = tuple((node, None if split < 0 else partitions[split]) for node, split in dumped[2])
@@ -157,11 +147,9 @@ class Demand:
 class Costs:
     """The recursion's state for one analyst, or for all together. Updated in O(size of the demand).
 
-    Inside it counts plain integers, because a demand can have tens of thousands of parts.
-
     Attributes:
-        part: cost(part) in nano-epsilons, by part key. Keys begin with those of their version's
-            whole table (``root_of``).
+        part: cost(part) in nano-epsilons, by part key; keys begin with those of their version's whole table
+            (``root_of``).
         largest: max over parts of cost(part), by (part key, partition key).
         total: The sum of cost(whole table) over versions and of the maxima over cohorts, in nano-epsilons.
     """
@@ -172,7 +160,6 @@ class Costs:
 
     @property
     def spent(self) -> Epsilon:
-        """cost(whole table), of all versions together."""
         return Epsilon(self.total)
 
     def spent_on(self, version: int) -> Epsilon:
@@ -182,14 +169,14 @@ class Costs:
     def price(
         self, demand: Demand, epsilon: Epsilon, version: int = 1, places: Mapping[int, str] = NO_PLACES
     ) -> Epsilon:
-        """Prices a query of ``epsilon`` to every part of the demand: the growth of ``spent``."""
+        """Prices a query of ``epsilon`` of every part of the demand: the growth of ``spent``."""
         part, _ = self._changed(demand, epsilon.nano, root_of(version))
         return Epsilon(self._raised(part, version, places))
 
     def charge(
         self, demand: Demand, epsilon: Epsilon, version: int = 1, places: Mapping[int, str] = NO_PLACES
     ) -> Epsilon:
-        """Adds the demand; returns by how much ``spent`` grew.
+        """Adds the demand to a version; returns the growth of ``spent``.
 
         Args:
             demand: The queried parts.
@@ -205,12 +192,6 @@ class Costs:
         return Epsilon(raised)
 
     def below(self, place: str, places: Mapping[int, str]) -> dict[str, int]:
-        """The costs of the cohorts of one partition, each over its versions, in nano-epsilons.
-
-        Args:
-            place: The place of one of the cohorts.
-            places: The places of versions.
-        """
         costs: dict[str, int] = {}
         for version, other in places.items():
             if other.split(" ")[:2] == place.split(" ")[:2]:
@@ -240,10 +221,9 @@ class Costs:
     ) -> tuple[dict[bytes, int], dict[tuple[bytes, bytes], int]]:
         """Computes the changed entries, from the leaves up: in ``nodes`` parents precede children.
 
-        Example: the table was split by sex, and women had been asked 3, men 5; the table has cost 5.
-        Asking women 1 more makes their cost 4, which is not above the largest, 5: the table still
-        costs 5. Asking women 3 more makes their cost 6, which raises the largest by 1: the table
-        costs 6.
+        Example: the table was split by sex, and women cost 3 so far, men 5; the table costs 5. A query of women at 1
+        makes their cost 4, which is not above the largest, 5: the table still costs 5. A query of women at 3 makes
+        their cost 6, which raises the largest by 1: the table costs 6.
         """
         keys = [root, *(root + key for _, _, key in demand.nodes)]
         grown = [0] * len(keys)
@@ -273,12 +253,8 @@ class Costs:
 class Cap:
     """The spending of all analysts together, as the cap counts it: the sum of what each spent.
 
-    The union of all analysts' trees would cost less, but prices under it tell which parts others
-    asked. Under the sum the remaining budget depends only on the analyst's own tree and on one number.
-
-    Attributes:
-        cap: The limit.
-        spent: The sum of what each analyst spent.
+    The union of all analysts' trees would cost less, but prices under it reveal which parts others queried. Under the
+    sum the remaining budget depends only on the analyst's own tree and on one number.
     """
 
     cap: Epsilon = ZERO
@@ -286,5 +262,4 @@ class Cap:
 
     @property
     def remaining(self) -> Epsilon:
-        """The epsilon that the cap leaves."""
         return max(ZERO, self.cap - self.spent)

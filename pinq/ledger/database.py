@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The storage of a ledger's log: two tables, by one protocol, in SQLite and in PostgreSQL.
-
-``SQLite`` is at the end: durable at every commit, patient with other processes. ``postgresql.py`` has
-the other. Nothing here knows what an event means.
-"""
+"""The storage of a ledger's log, without its meaning: two tables, by one protocol, in SQLite and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -56,7 +52,7 @@ SCHEMA = (
 
 
 class NoLedger(LedgerError):
-    """There is no ledger, and no head of one: nothing was granted yet."""
+    """There is neither a ledger nor a head of one."""
 
 
 class EventRow(NamedTuple):
@@ -88,14 +84,8 @@ _ANSWERED = " FROM events JOIN answers USING (seq) WHERE seq "
 class Database(ABC):
     """One connection to the storage of a ledger, for one thread at a time.
 
-    Args:
-        address: The name of the database in errors.
-        url: Its place.
-        read_only: Whether nothing is changed.
-
     Attributes:
         failure: The text of the last failure; empty after a later commit.
-        errors: The errors that its driver raises.
         mark: The mark of a value in a statement.
     """
 
@@ -109,9 +99,6 @@ class Database(ABC):
 
     def open(self, *, create: bool) -> None:
         """Connects, and makes tables that are missing, unless it is only read.
-
-        Args:
-            create: Whether a missing ledger is made.
 
         Raises:
             LedgerError: It is not there, is damaged, or cannot be opened.
@@ -136,11 +123,11 @@ class Database(ABC):
         """Connects; ``LedgerError`` where there is no ledger and none may be made."""
 
     def close(self) -> None:
-        """Closes the connection, only in the process that made it: a forked one would end its parent's work."""
+        """Closes the connection, except in a forked process, which would end its parent's work."""
         self._closing()
 
     def hold(self, driver: Any) -> None:
-        """Closes a connection together with this object, also if its owner forgets ``close()``."""
+        """Closes a connection together with this object, even if its owner forgets ``close()``."""
         self._closing = weakref.finalize(self, _close, driver, os.getpid())
 
     @contextmanager
@@ -190,10 +177,10 @@ class Database(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """Ends the transaction. When it returns, all appended events are on the disk."""
+        """Ends the transaction; then all appended events are on the disk."""
 
     def numbered(self, numbers: Collection[int]) -> list[EventRow]:
-        """The events of these numbers; ``LedgerError`` where one is gone."""
+        """The events of these numbers; raises ``LedgerError`` if one is missing."""
         rows = {row.seq: row for row in map(EventRow._make, self._among(_EVENTS, numbers))}
         gone = [number for number in numbers if number not in rows]
         if gone:
@@ -205,7 +192,6 @@ class Database(ABC):
         return dict(self._among("SELECT seq, length(body) FROM events WHERE seq ", numbers))
 
     def sizes(self, numbers: Collection[int]) -> dict[int, AnswerSize]:
-        """The lengths of the answers that events of these numbers logged, by number."""
         rows = map(AnswerSize._make, self._among(f"SELECT seq, at, length(payload){_ANSWERED}", numbers))
         return {size.seq: size for size in rows}
 
@@ -285,7 +271,7 @@ class Database(ABC):
 
     @abstractmethod
     def settle(self, *, whole_log: bool = False) -> None:
-        """Marks a writable copy as the ledger itself, or (``whole_log``) marks all its copies as complete."""
+        """Marks a writable copy as the ledger itself, or with ``whole_log`` marks all its copies as complete."""
 
     @property
     def is_own(self) -> bool:
@@ -293,7 +279,7 @@ class Database(ABC):
         return os.getpid() == self._process
 
     def require_same(self) -> None:
-        """Raises ``LedgerError`` in a process that was forked after the opening, or for another file in its place."""
+        """Raises ``LedgerError`` in a process that was forked after the opening, or if another file is in its place."""
         if os.getpid() != self._process:
             raise LedgerError(
                 "This ledger was opened in another process; connections do not survive a fork. Open it again here."
@@ -303,15 +289,13 @@ class Database(ABC):
             raise self.failing(f"is not the file that was opened: {other}. The dataset stays closed.")
 
     def damaged(self, damage: str) -> LedgerError:
-        """The error of a ledger that cannot be trusted."""
         return self.failing(f"is damaged: {damage}. The dataset stays closed; restore the ledger from a backup.")
 
     def unusable(self, why: str) -> LedgerError:
-        """The error of a ledger that cannot be used now."""
         return self.failing(f"cannot be used: {why}. What was spent is in the log.")
 
     def failing(self, reason: str) -> LedgerError:
-        """Returns the error of a failure. The same failure is logged once until the next commit."""
+        """Returns the error of a failure, which is logged once until the next commit."""
         text = f"The ledger {self.address} {reason}"
         if text != self.failure:
             _LOG.error("%s", text)
@@ -339,12 +323,9 @@ class SQLite(Database):
     """A connection to a file, or to a ledger in memory.
 
     Args:
-        url: ``sqlite:///FILE``, or ``sqlite://`` for one in memory.
+        url: ``sqlite:///FILE``, or ``sqlite://`` for a ledger in memory.
         read_only: Whether nothing is changed, not even beside the file; other processes may write
             meanwhile.
-
-    Attributes:
-        file: Path of the file; None in memory.
     """
 
     errors = (sqlite3.Error,)
@@ -473,7 +454,7 @@ def _patiently(act: Callable[[], T]) -> T:
 
 
 def _busy(error: Exception) -> bool:
-    """Whether another process holds the file just now."""
+    """Whether another process holds the file now."""
     return "locked" in str(error) or "busy" in str(error)
 
 
@@ -484,7 +465,7 @@ def _inode(file: Path) -> int | None:
 
 
 def _read_only(file: Path) -> sqlite3.Connection:
-    """Opens a file without a change to it, and without a new file beside it.
+    """Opens a file without changing it, and without a new file beside it.
 
     SQLite keeps the newest commits of a file in use in ``FILE-wal``. To read them it needs
     ``FILE-shm``. If there is no ``FILE-wal``, the file is complete. If ``FILE-shm`` is missing or

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contents of the log: events, each with one record.
+"""The contents of the log: events, each with one record; ``state.py`` has the meaning of all records together.
 
-A provider's acts come first, then the outcomes of an analyst's requests. ``state.py`` has the
-meaning of all records together. Five rules hold for all records:
+Five rules hold for all records:
 
 1. A record's meaning never changes; a new meaning is a new kind.
 2. An unknown kind or field stops the ledger from opening: if it were skipped, too little might
@@ -74,18 +73,16 @@ Whole = Annotated[int, Field(ge=0, strict=True)]
 class Stored:
     """A frozen dataclass that the log keeps.
 
-    Fields are written in their order. A field that has its default is left out, and a field that is
-    not known is refused.
+    Fields are written in their order; a field with its default is left out, and an unknown field is refused.
 
     Attributes:
-        flat: The field, if any, whose own fields are written in its place.
+        flat: The field, if any, whose fields are written in its place.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
     flat: ClassVar[str] = ""
 
     def to_body(self) -> Body:
-        """Returns it as JSON."""
         body: Body = {}
         adapter = _adapter(type(self))  # type: ignore[arg-type]
         for name, value in adapter.dump_python(self, mode="json", by_alias=True, exclude_defaults=True).items():
@@ -94,7 +91,7 @@ class Stored:
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
-        """Reads it back. ``ValueError`` for a field that is unknown, missing or of another type."""
+        """Reads it back; raises ``ValueError`` for an unknown or missing field, or one of another type."""
         if cls.flat:
             names = _own(cls)  # type: ignore[arg-type]
             rest = {name: value for name, value in body.items() if name not in names}
@@ -113,7 +110,7 @@ def digest_of(text: str) -> str:
 
 @cache
 def _own(kind: Any) -> frozenset[str]:
-    """The names of fields that are not written in the place of another."""
+    """The names of the fields that keep their place."""
     return frozenset(field.name for field in fields(kind)) - {kind.flat}
 
 
@@ -149,14 +146,12 @@ class Terms(Stored):
         max_epsilon_per_query: The largest epsilon of one request for a part.
         columns: The columns that a request may name, as partition, measure, candidate or target.
         verbs: Some of ``noisy_count``, ``noisy_sum``, ``noisy_avg``, ``exp_mech``.
-        queries_per_minute: Charges within any sixty seconds. Previews are free, read no row and are
-            not in the log, so they are not counted.
-        work_per_minute: Units of work (see ``pinq/curator/price.py``) that requests may need within
-            any sixty seconds. Previews and histories count too. Each server counts its own work,
-            and each of its workers has an equal share.
-        stored_bytes: Bytes of the ledger for all charges, answers and refusals together; None for
-            ``STORED_BYTES``. Beyond it nothing is charged, and refusals are not logged.
-        tables: The tables of the policy that may be asked.
+        queries_per_minute: Charges within any sixty seconds; previews are free and not logged, so they are not counted.
+        work_per_minute: Units of work (see ``pinq/curator/price.py``) that requests, previews and histories may need
+            within any sixty seconds. Each server counts its own work, and each of its workers has an equal share.
+        stored_bytes: Bytes of the ledger for all charges, answers and refusals together, beyond which nothing is
+            charged and refusals are not logged; None for ``STORED_BYTES``.
+        tables: The tables of the policy that may be queried.
     """
 
     max_epsilon_per_query: Loss | None = None
@@ -223,13 +218,11 @@ class UnknownEvent(ValueError):
 
 @dataclass(frozen=True)
 class Created(Stored):
-    """The ledger was made.
+    """The ledger was made, by version 1 of its form.
 
     Attributes:
-        version: 1.
-        dataset: The dataset that the ledger belongs to.
         salt: The key of the rows' coins.
-        coins: The way in which coins are made, 1 or 2. A version of pinq that knows only the first refuses the second.
+        coins: The way in which coins are made, 1 or 2; versions that know only the first refuse the second.
     """
 
     kind: ClassVar[str] = "created"
@@ -247,11 +240,8 @@ class PolicyDeclared(Stored):
     """The policy changed.
 
     Attributes:
-        digest: Digest of the schema.
-        cap: The limit for all analysts together.
         schema: The facts of the policy in the log, without defaults.
-        cap_rule: The rule by which the cap counted when this was logged. Today it counts the sum, also in
-            logs that say ``union``.
+        cap_rule: The rule by which the cap counted then; today it counts the sum, also in logs that say ``union``.
     """
 
     kind: ClassVar[str] = "policy"
@@ -265,7 +255,7 @@ class PolicyDeclared(Stored):
 
     @classmethod
     def from_body(cls, body: Body) -> PolicyDeclared:
-        """Reads it back. Older logs counted the union and have no field for it."""
+        """Reads it back; older logs counted the union and have no field for it."""
         return super().from_body({"cap_rule": "union"} | body)
 
 
@@ -274,9 +264,6 @@ class Granted(Stored):
     """An analyst got a budget.
 
     Attributes:
-        limit: The largest epsilon that may be spent.
-        expires: The time at which it ends; None for never.
-        terms: The terms in addition to the budget.
         token: Digest of the bearer token; empty for none.
     """
 
@@ -343,8 +330,8 @@ class Begun(Stored):
     of rows never decide it: a price depends on the version, and must not depend on rows.
 
     Attributes:
-        number: The version, from 1 on. Before the first event of this kind all rows are of version 1. The
-            versions of all tables are counted together, so a number names a table and its version.
+        number: The version, from 1 on. Before the first event of this kind all rows are of version 1. The versions of
+            all tables are counted together, so a number identifies a table and its version.
         why: The facts in words.
         reading: Digest of the other settings in the policy that decide how rows are read.
         source: Digest of the facts of the source's files; empty for a source without such facts.
@@ -370,19 +357,16 @@ class Begun(Stored):
 
     @property
     def place(self) -> str:
-        """The rows whose versions are counted: a table's, or a cohort's of a table."""
+        """The name of the rows with these versions: a table's, or a cohort's of a table."""
         return f"{self.table} {self.partition} {self.cohort}" if self.cohort else self.table
 
     def after(self, before: Begun | None, last: int, contents: Callable[[], str]) -> Begun:
-        """Finds the version of rows that were read: the last one, or a new one.
+        """Finds the version of rows that were read, the last one or a new one.
 
-        Args:
-            before: The last event of this kind of this place.
-            last: The last version of any table.
-            contents: A function that makes the digest of the rows; called only if needed.
+        ``contents`` makes the digest of rows, if needed.
 
         Returns:
-            The event to log; ``before`` if nothing is new.
+            The event to log, or ``before`` if nothing is new.
 
         Raises:
             PolicyError: The policy declares the rows of the last version, but the rows differ.
@@ -424,16 +408,14 @@ class LoggedQuery(Stored):
     """The record of a request in the log, by public facts; empty if it does not apply.
 
     Attributes:
-        verb: The verb of the request.
         session: For a computation among several parties: the session's digest.
-        about: The query in words.
         identity: Digest that identifies the query, without the id of the request; the log calls it ``query``.
         classes: For ``ClassCount``: the column whose values are the classes.
-        act: Name of the act that it belongs to, from the analyst's program; empty in older logs.
-        run: Identifier of the act among others of the same name.
+        act: The name of its act, from the analyst's program; empty in older logs.
+        run: The identifier of the act among others of the same name.
         stored: The largest number of bytes of the charge and its answer; 0 in older logs.
-        notes: Further facts, which decide no cost and no limit, by name. A reader keeps those that it does not know, so
-            a later version may write one while servers of this version go on.
+        notes: Further facts by name, which decide no cost and no limit; a reader keeps unknown ones, so that a later
+            version may write them.
     """
 
     verb: str = ""
@@ -452,13 +434,10 @@ NOTHING = LoggedQuery()
 
 @dataclass(frozen=True)
 class Charged(Stored):
-    """A request was charged: ``epsilon`` for each part of the demand. Nothing was read yet.
+    """A request was charged, before anything was read: ``epsilon`` for each part of the demand.
 
     Attributes:
-        epsilon: The loss of each part.
-        demand: The parts.
-        version: The version of the rows that were asked; in logs from before there were versions, 1.
-        query: The query.
+        version: The version of the queried rows; 1 in logs that had no versions.
     """
 
     kind: ClassVar[str] = "charge"
@@ -469,7 +448,7 @@ class Charged(Stored):
     query: LoggedQuery = NOTHING
 
     def reserving(self, more: int) -> tuple[Charged, str]:
-        """Returns the charge with its size plus ``more`` bytes noted in it, and its text."""
+        """The charge with its size plus ``more`` bytes noted in it, and its text."""
         body = self.to_body()  # once: a demand can have a hundred thousand parts
         # ``more`` has room for any name of an act, so that no name causes a refusal.
         stored = len(json.dumps({name: value for name, value in body.items() if name not in ("act", "run")})) + more
@@ -492,8 +471,8 @@ class Refused(Stored):
 
     Attributes:
         reason: The error's code.
-        asked, remaining, scope: For a lack of budget: the cost, the rest, and the limit that is
-            exceeded, of the analyst or of all.
+        asked, remaining, scope: For a lack of budget: the cost, the rest, and the exceeded limit, the analyst's or that
+            of all.
         query: The query; empty if the analyst had no grant.
     """
 
@@ -561,9 +540,8 @@ _SIGNED = {kind.kind for kind in (PolicyDeclared, Granted, Extended, TermsSet, T
 class Signature(Stored):
     """The author of a provider's act and the reason; the log keeps both with the act.
 
-    The author is the user of the operating system and the host. The log belongs to the provider, so
-    this shows which person of the provider acted. It proves nothing against the administrator of
-    the machine.
+    The author is the user of the operating system and the host. The log belongs to the provider, so this shows which of
+    the provider's people acted, but proves nothing against the administrator of the machine.
 
     Attributes:
         by: ``user@host``; in logs of earlier versions also ``provider page, ADDRESS``.
@@ -598,8 +576,7 @@ class Event:
         analyst: The analyst; empty for events that concern everyone.
         request: The request's id; empty for events without a request.
         hash: The hash of this line and the one before it.
-        by: The signature of a provider's act; None for other events, and for acts in logs from
-            before signatures.
+        by: The signature of a provider's act; None for other events, and in logs without signatures.
     """
 
     seq: int
@@ -612,7 +589,6 @@ class Event:
 
     @property
     def kind(self) -> str:
-        """The record's kind, as the log spells it."""
         return self.record.kind
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The durable record of one dataset: grants, charges and answers, each in one transaction of a log.
 
-Budgets are a replay of the log, or of its end after a snapshot. ``events.py`` has the kinds of events,
-``state.py`` their meaning, ``log.py`` the chain, and ``database.py`` the storage.
+Budgets are a replay of the log, or of its end after a snapshot.
 """
 
 from __future__ import annotations
@@ -61,9 +60,7 @@ class Ledger:
 
     Attributes:
         log: The events, and the state that follows from them.
-        url: Its place.
         where: A file's path, or a URL without its password.
-        dataset: The dataset that the ledger belongs to.
         salt: The key of the coins of the dataset's rows; made once with the ledger.
 
     Raises:
@@ -108,11 +105,9 @@ class Ledger:
     # Reading
 
     def accounts(self) -> dict[str, Account]:
-        """The accounts of all analysts in the log, by name."""
         return self.log.run(lambda log: dict(log.state.accounts))
 
     def grants(self) -> dict[str, Account]:
-        """Every analyst that was ever granted anything."""
         return self.log.run(lambda log: log.state.grants)
 
     def grant_of_token(self, token: str) -> Account | None:
@@ -120,11 +115,11 @@ class Ledger:
         return self.log.run(lambda log: log.state.grant_of_token(token))
 
     def known_grant_of_token(self, token: str) -> Account | None:
-        """As ``grant_of_token``, as of the last reading of the log; reads nothing now."""
+        """As ``grant_of_token``, as of the last reading of the log."""
         return self.log.state.grant_of_token(token)
 
     def knows(self, token: str) -> bool:
-        """Whether a grant had this token (its digest) when the log was last read; reads nothing."""
+        """Whether a grant had this token (its digest) when the log was last read."""
         return token in self.log.state.analyst_of_token
 
     def work_per_minute(self, analyst: str) -> int | None:
@@ -135,25 +130,21 @@ class Ledger:
         return None if grant is None else grant.terms.work_per_minute
 
     def together(self) -> Cap:
-        """The spending of all analysts, and the cap over them."""
         return self.log.run(lambda log: log.state.together)
 
     def grant_of(self, analyst: str) -> Account:
-        """A valid grant, else ``NotAuthorised``."""
+        """The analyst's valid grant; raises ``NotAuthorised`` for none."""
         return self.log.run(lambda log: log.state.valid(analyst))
 
     def answer_of(self, analyst: str, request: str) -> Found:
-        """The charge of a request id and its answer, each None where there is none."""
+        """The charge of a request id and its answer, each None if there is none."""
         return self.log.run(lambda log: log.charge_of(analyst, request))
 
     def verify(self, each: Callable[[Event], object] = lambda _: None) -> int:
-        """Replays the whole log from scratch; returns the number of events.
+        """Replays the whole log from its beginning; returns the number of events.
 
-        Raises ``LedgerError`` for a damaged database, a broken chain, an answer that is not the logged one, or an id
-        with two charges or answers.
-
-        Args:
-            each: A function that gets each event, after the state of the log has it.
+        Each event is passed to ``each``, after the state has it. Raises ``LedgerError`` for a damaged database, a
+        broken chain, an answer that is not the logged one, or an id with two charges or answers.
         """
         self.log.database.check()
         self.log.replay(each)
@@ -163,7 +154,7 @@ class Ledger:
     def writable(self) -> None:
         """Raises ``LedgerError``, with the reason, if a charge could not be written now.
 
-        It commits a meaningless value in the way of a charge, and takes as long.
+        It commits a meaningless value in the same way, and takes as long.
         """
         self.log.run(lambda log: log.database.probe(), write=True)
 
@@ -178,19 +169,11 @@ class Ledger:
         may_raise: bool = True,
         by: Signature | None = None,
     ) -> None:
-        """Logs the policy when it differs from the last one logged.
+        """Logs the policy if it differs from the last logged one.
 
-        A lower cap counts at once, a higher one if ``may_raise``. A changed column gives its
-        partitions new identities, so a change never makes an old charge cheaper. The meaning of
-        epsilon (adjacency, privacy unit) cannot change after the first grant: spent epsilon and new
-        epsilon would not be the same quantity.
-
-        Args:
-            digest: Digest of the schema.
-            cap: The limit for all analysts together.
-            schema: The facts of the policy that the log keeps, without defaults.
-            may_raise: Whether this is the provider's own act.
-            by: The author of the act; the log keeps the author, also in the methods below.
+        A lower cap counts at once, a higher one if ``may_raise``. A changed column gives its partitions new identities,
+        so a change never makes an old charge cheaper. The meaning of epsilon (adjacency, privacy unit) cannot change
+        after the first grant, because spent and new epsilon would not be the same quantity.
 
         Raises:
             LedgerError: The adjacency or privacy unit differs from the one of the granted budgets.
@@ -208,16 +191,9 @@ class Ledger:
     def begin(
         self, rows: Begun, contents: Callable[[], str], *, by: Signature | None = None, anew: bool = False
     ) -> int:
-        """Finds the version of rows that were read; logs it if it is new.
+        """Finds the version of rows that were read; logs it if it is new, or if the provider says so (``anew``).
 
-        Args:
-            rows: The facts that identify them.
-            contents: A function that makes the digest of the encoded rows.
-            by: The signature of the act.
-            anew: Whether the provider says that the rows changed: then they are a new version.
-
-        Returns:
-            Its number.
+        Returns its number.
 
         Raises:
             PolicyError: The policy declares the rows of the last version, but the rows differ.
@@ -237,7 +213,7 @@ class Ledger:
                 return due.number
 
     def preview_cap(self, cap: Epsilon) -> None:
-        """Applies a cap to this process's budgets, for a preview; logs nothing.
+        """Applies a cap to this process's budgets, for a preview without a log entry.
 
         Only a lower cap counts, as when an analyst opens the dataset.
         """
@@ -255,19 +231,10 @@ class Ledger:
         by: Signature | None = None,
         again: bool = True,
     ) -> Account:
-        """Grants a budget to a new analyst.
-
-        Args:
-            analyst: The analyst's name.
-            limit: The most that may be spent.
-            expires: The time at which the grant ends; None for never.
-            terms: The terms in addition to the budget.
-            token: Digest of the bearer token (``tokens.digest``), empty for none.
-            by: The author of the act.
-            again: Whether a name with a revoked grant may get a new grant.
+        """Grants a budget to a new analyst, or with ``again`` to a name whose grant was revoked.
 
         Raises:
-            LedgerError: There is a grant already. Without ``again``: the log names the analyst.
+            LedgerError: There is a grant already, or without ``again`` the log names the analyst.
         """
 
         def granting(log: Log) -> None:
@@ -295,21 +262,19 @@ class Ledger:
         return self._change(analyst, Extended(more, expires), by)
 
     def set_terms(self, analyst: str, terms: Terms, *, by: Signature | None = None) -> Account:
-        """Replaces the terms of a grant."""
         return self._change(analyst, TermsSet(terms), by)
 
     def set_token(self, analyst: str, token: str, *, by: Signature | None = None) -> Account:
-        """Replaces the token (its digest) of a grant; the old one ends at once."""
         return self._change(analyst, TokenSet(token), by)
 
     def revoke(self, analyst: str, *, by: Signature | None = None) -> None:
-        """Ends a grant at once. Its spent epsilon stays spent, also for a later grant of the name."""
+        """Ends a grant at once; its spent epsilon stays spent, also for a later grant of the name."""
         self._change(analyst, Revoked(), by)
 
     def retire(self, *, by: Signature) -> Retired:
         """Closes the ledger so far: all grants end, and budgets count anew from the next policy on.
 
-        Raises ``LedgerError`` if no policy was declared since it was last closed.
+        Raises ``LedgerError`` if no policy was declared since the last closing.
         """
 
         def retiring(log: Log) -> Retired:
@@ -344,13 +309,13 @@ class Ledger:
             epsilon: The loss of each part.
             query: The record of the request in the log.
             columns: The columns that the request names, for the terms of the grant.
-            reuse: Whether an earlier charge for the same query counts for this request.
+            reuse: Whether an earlier charge for the same query of this version counts for this request.
             answer_bytes: The largest length of the answer's text.
             token: Digest of the analyst's token, which must still be valid; empty for none.
-            version: The version of the rows. ``reuse`` finds only answers from this version.
+            version: The version of the rows.
 
         Returns:
-            The earlier charge and answer of the id (with ``reuse``, of the query); None each if new.
+            The earlier charge and answer of the id (with ``reuse``, of the query); None each if it is new.
 
         Raises:
             NotAuthorised, NotAllowed, TooManyRequests, BudgetExceeded: Refused.
@@ -390,7 +355,6 @@ class Ledger:
         return earlier
 
     def _found(self, log: Log, analyst: str, request: str, query: Wanted | None, token: str) -> Found:
-        """The earlier charge and answer of a valid analyst, also from a read-only ledger."""
         log.state.require_token(token, analyst)
         grant = log.state.grant_of(analyst)
         valid = grant is not None and grant.valid
@@ -409,7 +373,7 @@ class Ledger:
         self.log.run(lambda log: log.append(SessionLogged(query, tuple(opens)), analyst, request), write=True)
 
     def authorise(self, analyst: str) -> Account:
-        """A valid grant, else ``NotAuthorised``, and the refusal is logged."""
+        """The analyst's valid grant; logs a refusal and raises ``NotAuthorised`` for none."""
         try:
             return self.grant_of(analyst)
         except NotAuthorised as error:
@@ -430,16 +394,7 @@ class Ledger:
     ) -> None:
         """Refuses an act that exceeds the remaining budget, and logs the refusal; charges nothing.
 
-        The terms of the grant limit each single query, so they are not checked here.
-
-        Args:
-            analyst: The analyst.
-            request: The id of the attempt.
-            demand: The parts that all queries of the act are about.
-            epsilon: The loss of each part by all queries.
-            query: The record of the attempt in the log.
-            token: Digest of the analyst's token, which must still be valid; empty for none.
-            version: The version of the rows that would answer.
+        The terms of the grant limit each single query, so they are not compared here.
 
         Raises:
             NotAuthorised: No valid grant.
@@ -477,11 +432,7 @@ class Ledger:
         columns: Collection[str] = (),
         version: int = 1,
     ) -> tuple[Epsilon, Epsilon]:
-        """The cost of a request now, and the budget after it.
-
-        Returns:
-            The cost, and the smaller rest of the grant and the cap after it; below 0 if the request
-            would be refused.
+        """The cost of a request now, and the smaller rest of the grant and the cap after it; below 0 for a refusal.
 
         Raises:
             NotAuthorised: No valid grant.
@@ -502,7 +453,6 @@ class Ledger:
         self.log.run(lambda log: log.state.require(log.state.valid(analyst), verb, columns, demand, epsilon))
 
     def close(self) -> None:
-        """Closes the connections; in a forked process nothing, because its parent uses them."""
         if self.log.database.is_own:  # in a fork, a thread that no longer exists may hold a lock
             self.log.close()
 
@@ -510,8 +460,6 @@ class Ledger:
         return f"Ledger({self.log.database.address}, dataset {self.log.state.dataset!r}, {self.log.seq} events)"
 
     def _change(self, analyst: str, record: Record, by: Signature | None) -> Account:
-        """Changes an existing grant; returns its account after the change."""
-
         def changing(log: Log) -> None:
             grants = log.state.grants
             if analyst not in grants or grants[analyst].revoked:

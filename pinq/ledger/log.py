@@ -4,9 +4,8 @@
 Each event's hash covers the one before it, so an edit or a cut in the middle shows. A ``Head``
 reveals a log that was cut at its end or replaced by an older copy.
 
-A transaction first reads the events that other processes appended, so a charge costs O(size of the
-request + new events), never O(ledger). At the end: a copy of a ledger at one moment, for a backup
-and for its return.
+A transaction first reads the events that other processes appended, so a charge costs O(size of the request + new
+events), never O(ledger).
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def open_database(url: str | os.PathLike[str], *, create: bool = True, read_only
 
 
 class Earlier(NamedTuple):
-    """An earlier charge: its request's id, its query, and the version of the rows that it was asked of."""
+    """An earlier charge: its request's id, its query, and the version of the queried rows."""
 
     request: str
     query: LoggedQuery
@@ -75,7 +74,6 @@ class LogLine(NamedTuple):
     """A charge or a refusal.
 
     Attributes:
-        event: The charge or the refusal.
         spent: The analyst's total after it.
         answer: The time and the length of its answer; None if there is none.
     """
@@ -86,13 +84,7 @@ class LogLine(NamedTuple):
 
 
 class Job(NamedTuple):
-    """Work that waits for a transaction.
-
-    Attributes:
-        work: The function to call in it.
-        write: Whether it may append.
-        outcome: Its result or its error, after the end of the transaction.
-    """
+    """Work that waits for a transaction, with its result or its error after it."""
 
     work: Callable[[Log], Any]
     write: bool
@@ -102,14 +94,11 @@ class Job(NamedTuple):
 class Log:
     """The events of one ledger.
 
-    Args:
-        database: The database that stores them.
-
     Attributes:
         state: The state that follows from the events so far.
-        seq: The number of events, as far as this process knows.
+        seq: The number of events that this process knows.
         last: The hash of the last one.
-        snapshot_seq: The number of the event of the last snapshot; 0 where all events since the first are in the state.
+        snapshot_seq: The number of the event of the last snapshot; 0 if all events since the first are in the state.
         appended: The number of events that the running transaction has appended.
 
     Raises:
@@ -156,7 +145,6 @@ class Log:
         return outcome.result()
 
     def _work_off(self) -> None:
-        """Does all waiting work, and then wakes the threads that came meanwhile."""
         jobs, written = list[Job](), list[tuple[Future[Any], Any]]()
         try:
             with self._held():
@@ -192,7 +180,6 @@ class Log:
                 self._waiting.notify_all()
 
     def _taken(self) -> list[Job]:
-        """Takes all waiting work, readers first."""
         with self._waiting:
             jobs, self._jobs = self._jobs, []
         return sorted(jobs, key=attrgetter("write"))
@@ -225,7 +212,6 @@ class Log:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Holds the log, after a limited wait for other threads."""
         if not self._lock.acquire(timeout=HELD_SECONDS):
             raise self.database.unusable("it does not answer, and others wait for it already")
         try:
@@ -235,16 +221,15 @@ class Log:
 
     @contextmanager
     def _reading(self, after: int | None = None) -> Iterator[Iterator[EventRow]]:
-        """Reads committed events. Each reading is short, because other threads wait meanwhile."""
+        """Reads committed events, briefly, because other threads wait."""
         self.database.require_same()
         with self._held(), self.database.transaction(write=False, after=after) as rows:
             yield rows
 
     def replay(self, each: Callable[[Event], object] = lambda _: None) -> None:
-        """Forgets the state and reads the whole log and its answers again, in one pass.
+        """Forgets the state and reads the whole log and its answers again.
 
-        Args:
-            each: A function that gets each event, after the state has it.
+        ``each`` gets each event, after the state has it.
 
         Raises:
             LedgerError: The chain is damaged, an answer is not the one that was logged, or the snapshot is of another
@@ -300,7 +285,6 @@ class Log:
             self._kept(payload)
 
     def close(self) -> None:
-        """Closes heads and connections, after the running transaction."""
         with self._held():
             for head in self._heads:
                 head.close()
@@ -334,11 +318,11 @@ class Log:
         return {by_number[seq]: self._intact(seq, json.loads(body)["payload"], payload) for seq, body, payload in rows}
 
     def lines(self, analyst: str, start: int = 0, limit: int = 1000) -> list[LogLine]:
-        """Reads some of an analyst's charges and refusals, oldest first; ``LedgerError`` where one is gone.
+        """Reads some of an analyst's charges and refusals, oldest first, after the first ``start``.
 
-        The first ``start`` lines are left out. A line keeps its number for ever. The state has each
-        line's event number and the total after it, so the time depends only on the lines that are
-        read, not on the lines before them.
+        Raises ``LedgerError`` if one is missing.
+
+        The state has each line's event number and the total after it, so the time depends only on the returned lines.
         """
         numbers, totals = self._numbered(analyst, start, limit)
         with self._reading():
@@ -355,17 +339,16 @@ class Log:
         ]
 
     def lengths(self, analyst: str, start: int, limit: int) -> list[int]:
-        """Returns the lengths of an analyst's lines in the log, in characters, without reading them."""
+        """The lengths of an analyst's lines in the log, in characters."""
         numbers, _ = self._numbered(analyst, start, limit)
         with self._reading():
             length = self.database.lengths(numbers)
         return [length.get(number, 0) for number in numbers]
 
     def _numbered(self, analyst: str, start: int, limit: int) -> tuple[list[int], list[int]]:
-        """Takes numbers of events from the state while others wait; the events never change, so they are read later.
+        """Takes numbers of events, and the totals after these lines, from the state.
 
-        Returns:
-            The numbers of some lines' events, and the totals after these lines.
+        The events never change, so they are read later.
         """
         # Lines 200 to 299 of a million: two slices of a hundred numbers are copied while others wait;
         # the hundred events behind them are read afterwards.
@@ -380,7 +363,7 @@ class Log:
     # Within a transaction
 
     def charge_of(self, analyst: str, request: str, query: Wanted | None = None) -> tuple[Earlier | None, str | None]:
-        """Returns the charge of a request and its answer, each None where there is none.
+        """The charge of a request and its answer, each None if there is none.
 
         With a query, its last charge is found too, unless the request's own id was charged.
         """
@@ -390,7 +373,7 @@ class Log:
         return charge, self.text_of_answer(analyst, request)
 
     def text_of_answer(self, analyst: str, request: str) -> str | None:
-        """Returns the answer of a request; None where there is none."""
+        """The answer of a request; None for none."""
         seq = self._once("answer", analyst, request)
         if not seq:
             return None
@@ -442,16 +425,7 @@ class Log:
         answer: str | None = None,
         text: str = "",
     ) -> None:
-        """Adds an event. Other processes see it after the commit.
-
-        Args:
-            record: The record of the event.
-            analyst: The analyst; empty for events that concern everyone.
-            request: The id of the analyst's request; empty for events without a request.
-            by: The signature of a provider's act.
-            answer: The text of the answer that it logs.
-            text: The text of the record; empty to make it here.
-        """
+        """Adds an event; other processes see it after the commit."""
         text = text or text_of(record, by)
         seq, at = self.seq + 1, now().isoformat(timespec="milliseconds")
         chained = _chain(self.last, seq, at, record.kind, analyst, request, text)
@@ -467,14 +441,14 @@ class Log:
         return record
 
     def _check_answers(self, logged: dict[int, str]) -> None:
-        """Raises ``LedgerError`` unless the texts of some answers have the logged digests; empties these."""
+        """Raises ``LedgerError`` unless the texts of some answers have the logged digests; then empties these."""
         for number, _, payload in self.database.answers(logged):
             self._intact(number, logged.pop(number), payload)
         for seq, digest in logged.items():
             self._intact(seq, digest, None)
 
     def _intact(self, seq: int, logged: str, payload: str | None) -> str:
-        """Returns the text of an answer; ``LedgerError`` where another one was logged."""
+        """The text of an answer; raises ``LedgerError`` if another one was logged."""
         if payload is None or digest_of(str(payload)) != logged:  # a damaged file can make bytes of it
             raise LedgerError(
                 f"The ledger {self.database.address} is damaged: the answer of event {seq} is not the one that was "
@@ -483,7 +457,6 @@ class Log:
         return payload
 
     def event(self, row: EventRow) -> Event:
-        """The event of a row."""
         try:
             datetime.fromisoformat(row.at)
             if not isinstance(row.analyst, str) or not isinstance(row.request, str):
@@ -579,13 +552,12 @@ class Log:
         raise LedgerError(f"{self._cut_text(named[0])} The head {head.file} names it.")
 
     def keep_head(self, folder: Path) -> None:
-        """Keeps another head of this log, in a folder apart from the log."""
         self._heads.append(Head(folder / f"{self.first}.head"))
         self.check_head()
         self._write_heads()
 
     def seal(self, folder: Path | None) -> None:
-        """Writes the last event into every head, also into one in a folder, without a check of the old one."""
+        """Writes the last event into every head, also a new one in a folder, without verifying the old head."""
         if folder is not None:
             self._heads.append(Head(folder / f"{self.first}.head"))
         self._write_heads()
@@ -602,12 +574,9 @@ class Log:
 class Head:
     """A small file that names the last event of a log.
 
-    The chain of a log still holds after a cut at its end, or after a return to an older copy. Only a
-    witness of a later event shows the loss. An SQLite ledger has a head beside it. A server keeps
-    another head of each ledger in its state folder, where restoring a backup does not overwrite it.
-
-    Args:
-        file: Path of the head file; may not exist yet.
+    The chain of a log still holds after a cut at its end, or after a return to an older copy. Only a head that names a
+    later event shows the loss. An SQLite ledger has a head beside it. A server keeps another head of each ledger in its
+    state folder, where restoring a backup does not overwrite it.
     """
 
     def __init__(self, file: Path) -> None:
@@ -638,7 +607,6 @@ class Head:
             return 0, ""
 
     def close(self) -> None:
-        """Closes the file."""
         if self._open is not None:
             os.close(self._open)
             self._open = None
@@ -651,12 +619,7 @@ def _chain(before: str, seq: int, at: str, kind: str, analyst: str, request: str
 def copy(source: str | os.PathLike[str], target: str | os.PathLike[str], heads: Path | None = None) -> str:
     """Replaces the events and answers of one ledger, which may be new, by another's.
 
-    The source may be in use. The copy's chain is verified, and its heads name its last event.
-
-    Args:
-        source: A file or URL.
-        target: A file or URL. Its old contents are deleted in the same transaction.
-        heads: A folder with another head of the copy.
+    The source may be in use; the copy's chain is verified, and its heads, also one in ``heads``, name its last event.
 
     Returns:
         The last event, ``SEQ:HASH``.

@@ -161,7 +161,7 @@ class PostgreSQL(Database):
 
 
 def _parameters(url: str) -> dict[str, Any]:
-    """The parameters of a URL, by psycopg's names. Raises ``ValueError`` for an invalid URL."""
+    """The parameters of a URL, by psycopg's names; raises ``ValueError`` for an invalid URL."""
     read = _URL.fullmatch(url)
     if read is None:
         raise ValueError("its URL cannot be read; write postgresql+psycopg://user@host:port/database")
@@ -192,7 +192,7 @@ def _settings(read_only: bool) -> dict[str, Any]:
 def _watch(driver: psycopg.Connection[Row], opened: socket.socket, late: list[float]) -> None:
     """Shuts the socket of a connection whose statement is late; the driver then fails.
 
-    A server that hangs does not keep its own timeouts.
+    A server that hangs does not enforce its timeouts.
     """
     with opened:
         while not driver.closed:

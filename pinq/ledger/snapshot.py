@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A snapshot: the state after some event as text, so that a ledger opens without a replay of its log.
 
-The log has the digest of a snapshot as an event, so a forged snapshot needs a forged chain. A
-snapshot serves every price, refusal and report. It lacks the numbers of charges and answers by
-request: the tables have them for a repeated request, and each event that is found there is
-verified. A whole replay makes the same text.
+The log has the digest of a snapshot as an event, so a forged snapshot needs a forged chain. A snapshot serves every
+price, refusal and report. It lacks the numbers of charges and answers by request, which the tables have for a repeated
+request; each event found there is verified.
 
 Privacy:
     A state from a snapshot is the state of a replay: ``dump`` writes each field that a price reads,
@@ -33,12 +32,7 @@ FORMAT = 1
 
 
 def dump(state: LedgerState, first: str) -> str:
-    """Writes a state as text.
-
-    Args:
-        state: The state after some event.
-        first: The hash of the log's first event.
-    """
+    """Writes a state and the hash of the log's first event as text."""
     # Orders are those of the events, as in a replay.
     return json.dumps(
         {

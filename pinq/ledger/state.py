@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meaning of the log: grants, accounts and budgets, computed from its records one by one. Pure.
+"""The meaning of the log: grants, accounts and budgets, computed from its records one by one.
 
-There is no other state. Prices, reports, pages and metrics all read their budgets from this one
-state.
+Prices, reports, pages and metrics all read their budgets from this state.
 """
 
 from __future__ import annotations
@@ -54,22 +53,15 @@ class Account:
     """The account of one analyst: its limit, its spending and its terms, as the log has them.
 
     Attributes:
-        together: The spending of all analysts, and the cap over them.
-        granted: Whether there is, or was, a grant. The next fields are of the last one.
-        limit: The largest epsilon that may be spent.
-        expires: The time from which nothing is answered; None for never.
-        terms: The terms in addition to its budget.
+        granted: Whether there is, or was, a grant; the next fields are of the last one.
+        expires: The time after which nothing is answered; None for never.
         token: SHA-256 of the bearer token, in hexadecimal; empty where none was issued.
-        revoked: Whether it was ended.
         stored: Bytes reserved by its charges and taken by its refusals.
-        recent: Times of the last charge and of the charges up to a minute before it. Older times are
-            not needed: the pace counts one minute back from now, which is after the last charge.
-        costs: The costs of all queries, under all grants of this name.
-        charges, answers: The number of the event that charged or answered each request since the last
-            snapshot, by its id. These numbers make an id count once, and the chain protects them.
+        recent: Times of the last charge and of the charges up to a minute before it, for the pace.
+        charges, answers: For each request id since the last snapshot, the number of the event that charged or answered
+            it; an id counts once.
         answered: The number of charges with an answer.
-        waiting: Ids of charges without an answer: still at work, or lost in a crash or a failure of
-            the engine.
+        waiting: Ids of charges without an answer: still at work, or lost in a crash or a failure of the engine.
         refused: Refusals by reason.
         lines: The history: numbers of the events that charged or refused, in order.
         totals: The spent epsilon after each of these lines, in nano-epsilons.
@@ -100,7 +92,6 @@ class Account:
 
     @property
     def spent(self) -> Epsilon:
-        """The cost of the answers so far."""
         return Epsilon(self.costs.total)
 
     @property
@@ -110,7 +101,6 @@ class Account:
 
     @property
     def unanswered(self) -> int:
-        """Charges without an answer."""
         return len(self.waiting)
 
     @property
@@ -159,9 +149,9 @@ class Account:
             )
 
     def apply(self, event: Event) -> Epsilon:
-        """Adds one event of this analyst's; returns by how much ``spent`` grew.
+        """Adds one event of this analyst's; returns the growth of ``spent``.
 
-        ``LedgerError`` for a second charge, or a second answer, of one request.
+        Raises ``LedgerError`` for a second charge or answer of a request.
         """
         grown = ZERO
         match record := event.record:
@@ -208,7 +198,7 @@ class Account:
         self.totals.append(self.spent.nano)
 
     def retire(self) -> None:
-        """Ends the grant for good, and forgets what was spent; lines of the history stay."""
+        """Ends the grant for good, and resets what was spent; lines of the history stay."""
         self.granted, self.revoked, self.costs = False, True, Costs()
 
     def _change(self, record: Extended | TermsSet | TokenSet | Revoked) -> None:
@@ -230,7 +220,6 @@ class Account:
 
 
 def _once(numbers: dict[str, int], event: Event) -> None:
-    """Notes the number of a request's charge or answer."""
     first = numbers.setdefault(event.request, event.seq)
     if first != event.seq:
         raise LedgerError(
@@ -249,16 +238,12 @@ class LedgerState:
     a balance, so the state follows from the events alone.
 
     Attributes:
-        dataset: The dataset that the ledger belongs to.
-        salt: The key of the coins of the dataset's rows.
-        policy: The policy as last declared.
+        policy: The last declared policy.
         since: The number of the event that declared each column as it is now, by column.
-        together: The spending of all analysts, and the cap over them.
-        accounts: The accounts of all analysts in the log, by name.
         queries: The id of an analyst's last charge for a query of a version of the rows, since the last snapshot.
-        rows: The last version of the rows of each place, as it is known now, by the place (``Begun.place``).
+        rows: The last version of the rows of each place (``Begun.place``).
         begun: The time at which each version of the rows began, by its number; for the first, the time of its event.
-        places: The place of each version, without those of a table without a name.
+        places: The place of each version, except for a table without a name.
         follows: The last closing of the ledger, before today's budgets; None for none.
         analyst_of_token: The analyst of each token, also of a revoked grant, by the token's digest.
     """
@@ -278,7 +263,6 @@ class LedgerState:
 
     @property
     def grants(self) -> dict[str, Account]:
-        """Every analyst that was ever granted anything."""
         return {name: account for name, account in self.accounts.items() if account.granted}
 
     def grant_of_token(self, token: str) -> Account | None:
@@ -301,7 +285,7 @@ class LedgerState:
         return account if account is not None and account.granted else None
 
     def valid(self, analyst: str) -> Account:
-        """The analyst's valid grant, else ``NotAuthorised``."""
+        """The analyst's valid grant; raises ``NotAuthorised`` for none."""
         grant = self.grant_of(analyst)
         if grant is None or not grant.valid:
             raise NotAuthorised()
@@ -321,9 +305,7 @@ class LedgerState:
     def price(self, grant: Account, demand: Demand, epsilon: Epsilon, version: int = 1) -> tuple[Epsilon, Epsilon]:
         """The cost of a request to its analyst, and the budget after it.
 
-        Returns:
-            The cost, and the smaller rest of the grant and the cap after it; below 0 if the request
-            would be refused.
+        The budget is the smaller rest of the grant and the cap; below 0 for a refusal.
         """
         # Granted 1, .6 of it spent, .3 left under the cap: a query of .2 would leave .2 of the
         # grant and .1 under the cap, so .1.
@@ -336,7 +318,7 @@ class LedgerState:
         return max(self.begun, default=1)
 
     def table_of(self, version: int) -> str:
-        """The name of the table of a version; empty for the table of a policy that is one."""
+        """The name of the table of a version; empty for a policy of one table."""
         return self.places.get(version, "").partition(" ")[0]
 
     def is_cohort(self, version: int) -> bool:
@@ -344,7 +326,7 @@ class LedgerState:
         return " " in self.places.get(version, "")
 
     def replaced(self, analyst: str, version: int) -> str:
-        """A sentence, after a blank, for an analyst who asked rows of other versions too; else empty."""
+        """A sentence, after a blank, for an analyst who also queried other versions of the rows; else empty."""
         account, place = self.accounts.get(analyst), self.places.get(version, "")
         others = [number for number in {1, *self.begun} if number != version and self.places.get(number, "") == place]
         if account is None or not any(map(account.costs.spent_on, others)):
@@ -375,7 +357,7 @@ class LedgerState:
         self.require_budget(grant, demand, epsilon, version)
 
     def require_budget(self, grant: Account, demand: Demand, epsilon: Epsilon, version: int = 1) -> None:
-        """Raises ``BudgetExceeded`` where a request would cost more than the grant or the cap leaves."""
+        """Raises ``BudgetExceeded`` if a request would cost more than the grant or the cap leaves."""
         cost, together = grant.costs.price(demand, epsilon, version, self.places), self.together
         limits = (
             ("analyst", grant.limit, grant.limit - grant.spent),
@@ -418,7 +400,6 @@ class LedgerState:
         return None if policy == before else policy
 
     def apply(self, event: Event) -> None:
-        """Adds one event."""
         grown, old = ZERO, ""
         if event.analyst:
             account = self.account(event.analyst)

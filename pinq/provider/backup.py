@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backs up a ledger. Restores one, after a list of the budgets that come back."""
+"""Backs up a ledger, and restores one."""
 
 from __future__ import annotations
 
@@ -77,15 +77,12 @@ def loss(policy: Where, file: str | os.PathLike[str]) -> str:
 
 
 def restore(policy: Where, file: str | os.PathLike[str], *, forget: bool = False) -> str:
-    """Replaces a policy's ledger by a backup. Servers that have it open stop.
+    """Replaces a policy's ledger by a backup.
+
+    Servers that have it open stop. With ``forget``, restores even if events would be forgotten, or if the present
+    ledger cannot be read.
 
     A ledger in a file is kept beside the new one, as ``.replaced``.
-
-    Args:
-        policy: The policy of the ledger.
-        file: The file that ``backup`` wrote.
-        forget: Whether to restore even if events would be forgotten, or if the present ledger cannot be
-            read.
 
     Returns:
         The last event, ``SEQ:HASH``.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``verify_certificate`` computes a model again from the answers in a ledger.
 
-A fit is deterministic given its answers. So the stored miner is fitted once more, on a session that
-replays the ledger's answers under the certificate's ids. If the same model comes out, it is proved.
+A fit is deterministic given its answers. So the stored miner is fitted once more, on the ledger's answers under the
+certificate's ids. If the same model comes out, the certificate holds.
 
 Privacy:
     Claim: it reads no row. Why: it computes from released answers and from the model.
@@ -41,8 +41,6 @@ class Verified:
     """The proof that a model follows from the answers of a ledger, with their cost.
 
     Attributes:
-        miner: The miner with its parameters, as Python writes it.
-        analyst: The analyst who was answered.
         entries: Number and hash of each charge, in the order of the fit.
         loss: The cost of these answers alone, by the log's recursion.
         head: Number and hash of the log's last event.
@@ -55,7 +53,6 @@ class Verified:
     head: str
 
     def to_dict(self) -> dict[str, object]:
-        """Returns plain values, for JSON."""
         return vars(self) | {"answers": len(self.entries), "loss": str(self.loss)}
 
 
@@ -120,7 +117,6 @@ class _Answers:
         self._charges[charged.query.identity, charged.epsilon].append((charged, entry, answer))
 
     def ask(self, request: Request) -> Answer:
-        """Returns the next answer to this query; ``QueryError`` if there is none."""
         answers = self._charges[request.identity(self._digest), Epsilon.of(request.epsilon)]
         if not answers:
             raise QueryError(f"the fit asks a {request.verb} that was not charged under the ids of the certificate.")
@@ -137,7 +133,6 @@ class _Answers:
         """Refuses nothing: the answers are paid."""
 
     def budget(self, _: str = "") -> Budget:
-        """The cost of the answers so far."""
         return Budget(UNLIMITED, self.costs.spent.exact, UNLIMITED)
 
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``check`` shows how a policy fits its source, before anything is granted on it.
+"""``check`` shows how a policy fits its source; ``advice`` names declarations that probably lack the intended effect.
 
-``advice`` names declarations that probably do not have the intended effect. The functions at the end
-return values for a review: raw values as the policy reads them, and rows of a person. These are raw
-values and exact numbers, for the provider only; they are never written or logged.
+All results have raw values and exact numbers, for the provider only; they are never written or logged.
 """
 
 from __future__ import annotations
@@ -39,12 +37,7 @@ from pinq.public.schema import Column, unit_text
 
 
 def advice(policy: Policy, counted: EncodingReport) -> tuple[str, ...]:
-    """Declarations that probably do not have the intended effect.
-
-    Args:
-        policy: The policy with the declarations.
-        counted: The counts of the source's rows.
-    """
+    """Declarations that probably do not have the intended effect."""
     return (*_lines(policy, counted), *_losses(policy, counted), *_uneven(policy))
 
 
@@ -102,13 +95,7 @@ def _losses(policy: Policy, counted: EncodingReport) -> list[str]:
 
 
 def _misfits(policy: Policy, name: str, texts: list[str]) -> str:
-    """Describes a column's texts that are no numbers or dates, and a form that would read them.
-
-    Args:
-        policy: The policy that declares the column.
-        name: A numeric column.
-        texts: The commonest of these texts.
-    """
+    """Describes a numeric column's commonest texts that are no numbers or dates, and a form that would read them."""
     column, dialect = policy.columns[name], source_dialect(policy)
     shown = ", ".join(map(repr, texts[:3]))
     fate = "count as missing" if column.nullable else "are left out"
@@ -161,12 +148,10 @@ def _pending_cap(policy: Policy, ledger: Ledger) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The fit of a policy to its source. Exact numbers, for the provider only.
+    """The fit of a policy to its source: exact numbers, for the provider only.
 
     Attributes:
-        source_rows: Rows in the source.
         encoded_rows: Rows that queries see.
-        max_rows: The policy's ``max_rows``.
         over_unit: Rows beyond their privacy unit's bound, or whose unit is missing.
         left_out: For each column, the number of rows whose value cannot be encoded.
         clamped: For each numeric column, the number of rows outside [lower, upper].
@@ -199,14 +184,11 @@ class CheckReport:
         return not self.problems
 
     def to_dict(self) -> dict[str, object]:
-        """Returns plain values, for JSON."""
         return asdict(self) | {"ready": self.ready}
 
 
 def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
     """Encodes the source as the policy declares, and counts omitted and clamped rows.
-
-    An unreviewed policy is checked too, and is not ready.
 
     Raises:
         PolicyError: Wrong policy, or a source that cannot be read or lacks a declared column.
@@ -244,7 +226,6 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
 
 
 def _asking(finding: SourceFinding) -> str:
-    """Writes a finding that needs a reason."""
     return f"{finding.text}. Or say why it is right: pinq review --accept {shlex.quote(finding.name)} --because TEXT"
 
 
@@ -330,7 +311,6 @@ class RowsPerValue:
     """The numbers of rows of the values of a column, for example of each person.
 
     Attributes:
-        values: The number of values.
         largest: The number of rows with the commonest value.
         sizes: Pairs (number of rows, number of values with so many rows), the largest first.
     """
@@ -416,7 +396,6 @@ def raw_columns(policy: str | os.PathLike[str] | Policy) -> list[str]:
 
 
 def _read(column: Column, code: int | None) -> str:
-    """Writes a code as queries see it."""
     if code is None:
         return LEFT_OUT
     if code == column.null_code:

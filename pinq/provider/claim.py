@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One table, one ledger: finds the ledger of a source, for any path or policy that names it.
 
-Each data file has a *claim* beside its real path, which names the ledger that guards it. So two
-policies over one file, two spellings of its path, symbolic links and patterns lead to the same
-ledger. A policy that names another ledger is refused, because that would give a new budget. The
-ledger lies beside the source unless the policy names another place.
+Each data file has a *claim* beside its real path, which names the ledger that guards it. So two policies over one file,
+two spellings of its path, symbolic links and patterns lead to the same ledger. A policy that names another ledger is
+refused, because that would give a new budget.
 """
 
 from __future__ import annotations
@@ -20,12 +19,7 @@ from pinq.policy.policy import Policy
 
 
 def ledger_url(policy: Policy, *, create: bool = False, read_only: bool = False) -> str:
-    """Finds the file or URL of the policy's ledger.
-
-    Args:
-        policy: The policy of the source.
-        create: Whether to claim an unclaimed source for the ledger.
-        read_only: Whether nothing is written, also for a claimed source.
+    """Finds the file or URL of the policy's ledger; with ``create`` claims an unclaimed source, unless ``read_only``.
 
     Raises:
         PolicyError: Another ledger guards the source, or a file has hard links, which cannot be
@@ -76,11 +70,7 @@ def require_one_person(policy: Policy) -> None:
 
 
 def _claims(policy: Policy) -> list[list[Path]]:
-    """Lists the possible places of the claim of each file of a source.
-
-    A table of Spark or of a database server has one claim, in the state folder, the same for all
-    policies of this user. Rows that a caller passes have no name, so they have no claim.
-    """
+    """The possible places of the claim of each file; a table of Spark or of a server has one, in the state folder."""
     if policy.joined is not None:  # the joined tables have their claims
         return []
     if policy.served_by is not None:
@@ -89,10 +79,7 @@ def _claims(policy: Policy) -> list[list[Path]]:
 
 
 def _claim(files: list[Path], claimed: str, policy: Policy) -> None:
-    """Writes a claim if there is none, completely or not at all.
-
-    Then checks the claims again, because another process may have been first.
-    """
+    """Writes a claim if there is none, completely or not at all; then checks that no other process was first."""
     if not any(file.exists() for file in files):
         claim = next((file for file in files if os.access(file.parent, os.W_OK)), files[-1])
         for folder in reversed(claim.parents):  # only its owner can read a new folder
@@ -125,7 +112,6 @@ def _claim_files(file: Path, policy: Policy) -> list[Path]:
 
 
 def _named_ledger(policy: Policy) -> str | None:
-    """The ledger that the policy names: an absolute path, or a URL of another kind."""
     text = policy.ledger
     if text is None or ("://" in text and not text.startswith("sqlite")):
         return text
@@ -141,7 +127,6 @@ def masked(url: str) -> str:
 
 
 def _table(policy: Policy) -> str:
-    """A suffix that distinguishes the tables of one database file; empty for other sources."""
     source = policy.database
     return "" if source is None else "." + _digest(f"{source.schema_name}.{source.table}".lower())
 

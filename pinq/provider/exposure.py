@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings about rows by which a policy reveals more about persons than it promises: for the provider alone.
+"""Findings about rows by which a policy reveals more about persons than it promises, for the provider alone.
 
-Order: persons who have rows of several privacy units; declared values that few persons have, or that tell
-persons apart; rows that are lost by an undeclared value. A finding that breaks the promise keeps a policy
-from being ready until the provider gives a reason for it.
+They are persons with rows of several privacy units, values that few persons have, and rows lost by an undeclared value.
+A finding that breaks the promise keeps a policy from being ready until the provider gives a reason for it.
 """
 
 from __future__ import annotations
@@ -59,7 +58,6 @@ class Exposure:
     """The findings about a source.
 
     Attributes:
-        findings: The most serious first.
         lost: For each column of categories, undeclared values and the numbers of their rows, the commonest first.
     """
 
@@ -68,11 +66,7 @@ class Exposure:
 
 
 def exposure(policy: Policy, unread: Mapping[str, tuple[int, list[str]]]) -> Exposure:
-    """Compares a policy with all columns of its source, declared or not.
-
-    Args:
-        policy: The policy; a table of Spark is not compared.
-        unread: For each column, the number of undeclared values, and the commonest.
+    """Compares a policy with all columns of its source, declared or not; a table of Spark is not compared.
 
     Raises:
         PolicyError: The source cannot be read.

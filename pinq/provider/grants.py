@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The acts of a data provider: grant a budget, extend, change and revoke it, show all of them.
 
-The ``pinq`` command and the workbench call these functions. Losses are exact, so results are for the
-provider's eyes only. Order: the arguments of an act (an expiry, the terms of a grant); the acts.
+Losses are exact, so results are for the provider alone. The ``pinq`` command and the workbench call these functions.
 """
 
 from __future__ import annotations
@@ -126,7 +125,6 @@ def make_terms(
 
 
 def _whole_number(value: int | str | None, limit: int, *, parameter: str) -> int | None:
-    """Reads a whole number from 1 to ``limit``; None stays None."""
     if value is None:
         return None
     text = str(value)
@@ -145,11 +143,9 @@ class GrantReport:
     """One analyst's budget in the ledger at some moment.
 
     Attributes:
-        limit, spent: The granted budget, and its spent part.
         remaining: The epsilon that can still be spent: 0 once revoked or expired, at most the cap's
             remaining part.
         state: ``active``, ``spent``, ``cap reached``, ``expired`` or ``revoked``.
-        terms: The terms of the grant in addition to its budget.
         warnings: Warnings for the provider about the change.
         token: The bearer token, if one was just issued; it is stored nowhere.
     """
@@ -165,7 +161,6 @@ class GrantReport:
     token: str = ""
 
     def to_dict(self) -> dict[str, object]:
-        """Returns plain values, for JSON; losses as decimal numbers."""
         terms: dict[str, object] = {**self.terms.to_body()}
         if self.terms.max_epsilon_per_query is not None:
             terms["max_epsilon_per_query"] = float(self.terms.max_epsilon_per_query)
@@ -198,7 +193,6 @@ class Status:
     accounts: tuple[GrantReport, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """Returns plain values, for JSON; losses as decimal numbers."""
         return {
             "dataset": self.dataset,
             "cap": float(self.cap),
@@ -286,7 +280,7 @@ def extend(
 def reissue(policy: Where, analyst: str, *, sign_in: bool = False, by: Signature | None = None) -> GrantReport:
     """Issues a new token for a grant, returned in the report; the old one ends at once.
 
-    With ``sign_in`` the analyst signs in from now on, as in ``grant``.
+    With ``sign_in``, the analyst signs in from now on, as in ``grant``.
 
     Raises:
         LedgerError: There is no such grant, or the ledger cannot be trusted.
@@ -329,10 +323,6 @@ def retire(policy: Where, *, by: Signature) -> Retired:
     Every grant ends. The log goes on: budgets count anew from the next ``grant``, under any privacy unit.
     Earlier losses of persons remain, and the log and each audit show them.
 
-    Args:
-        policy: The policy of the ledger; reviewed or not.
-        by: The signature for the log, with a reason.
-
     Returns:
         The closed meaning of epsilon, and what was spent under it.
 
@@ -371,13 +361,7 @@ def show(policy: Where | None = None, *, ledger: str | os.PathLike[str] | None =
 
 @contextmanager
 def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = None) -> Iterator[Ledger]:
-    """Opens the ledger of a policy, and closes it at the end.
-
-    Args:
-        of: The policy of the ledger.
-        create: Whether a missing ledger is made if the source exists.
-        declared_by: The author of the act; a changed, reviewed policy is then logged too.
-    """
+    """Opens the ledger of a policy, and closes it at the end; with ``declared_by``, logs a changed, reviewed policy."""
     policy = load_policy(of)
     if create:
         policy.require_reviewed()  # before the source is read; `open_ledger` requires it too
@@ -413,17 +397,13 @@ def cap_warning(ledger: Ledger, analyst: str, limit: Epsilon) -> str:
 
 
 def promised(ledger: Ledger, besides: str = "") -> Epsilon:
-    """Adds up the grants of all analysts but one.
-
-    The spending of an ended grant still counts against the cap.
-    """
+    """The grants of all analysts but one; the spending of an ended grant counts too."""
     # Ana has 1, and bob was revoked after he had spent 0.3: 1.3 in all.
     others = [grant for grant in ledger.grants().values() if grant.analyst != besides]
     return sum((grant.limit if grant.valid else grant.spent for grant in others), ZERO)
 
 
 def _changed(ledger: Ledger, analyst: str) -> GrantReport:
-    """Reports a grant after a change."""
     account = ledger.accounts()[analyst]
     warning = cap_warning(ledger, analyst, account.limit) if account.valid else ""
     return replace(_report(account), warnings=(warning,) if warning else ())

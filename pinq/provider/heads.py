@@ -11,8 +11,7 @@ checkpoints in the form of a signed note, so tools for transparency logs can sto
 
     — hospital.example Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=
 
-The third line is the hash of the last event, which is chained to all earlier events. It is not the
-root of a Merkle tree, so proofs of consistency do not apply: the log itself is the proof.
+The hash is not the root of a Merkle tree, so proofs of consistency do not apply: the log itself is the proof.
 
 References:
     C2SP, "Note" (c2sp.org/signed-note) and "Transparency Log Checkpoints" (c2sp.org/tlog-checkpoint).
@@ -60,7 +59,7 @@ class HeadKey:
     """An Ed25519 key of heads: a secret key, which signs, or a public key.
 
     Args:
-        name: Name of the key, as ``hospital.example``. No other provider should use it.
+        name: Name of the key, as ``hospital.example``; no other provider should use it.
         data: The 32 bytes of the key.
         secret: Whether it is the secret key.
     """
@@ -88,11 +87,7 @@ class HeadKey:
 
     @classmethod
     def read(cls, file: str | os.PathLike[str], *, secret: bool = False) -> HeadKey:
-        """Reads a file with one key.
-
-        Args:
-            file: The file of a secret or a public key.
-            secret: Whether it must be a secret key.
+        """Reads a file with one key, which must be secret if ``secret``.
 
         Raises:
             QueryError: The file is not such a key, or is a secret key that others may read.

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An analyst's budget, and the analyst's history page by page, from the ledger.
 
-The cursor of a page is the number of lines before it. The log only grows, so a line keeps its number
-for ever. Earlier lines are not read again, so each page costs the same.
+A page begins after a number of lines; the log only grows, so a line keeps its number.
 """
 
 from __future__ import annotations
@@ -81,7 +80,6 @@ def page(
 
 
 def _fitting(lengths: Iterable[int], room: int) -> list[int]:
-    """The first of some lengths, until their sum fills the room."""
     # Of 10, 900,000 and 50 with room for 500,000, two are taken. So a line of any length fits once.
     fitting, total = list[int](), 0
     for length in lengths:
@@ -154,12 +152,9 @@ def _outcome(charge: Charged, answer: str | None) -> str:
 
 
 def budget(ledger: Ledger, analyst: str, version: int = 1) -> Budget:
-    """Returns an analyst's budget. The remaining part of the cap limits the remaining epsilon.
+    """Returns an analyst's budget in ``version``; for a closed cohort, the loss of its persons counts.
 
-    Args:
-        ledger: The ledger of the dataset.
-        analyst: The owner of the grant.
-        version: The version of the rows that queries see now; for a closed cohort, the loss of its persons counts.
+    The remaining part of the cap limits the remaining epsilon.
     """
     account, state = ledger.accounts()[analyst], ledger.log.state  # of the log as just read
     note, spent, remaining = state.replaced(analyst, version).strip(), account.spent, account.remaining

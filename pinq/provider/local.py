@@ -30,11 +30,7 @@ from pinq.public.schema import Schema
 
 
 class LocalSession:
-    """A curator in this process, for one analyst.
-
-    Schema and requests are passed as text, as between processes, so the curator never computes with
-    the analyst's objects.
-    """
+    """A curator in this process, for one analyst; requests are passed as text, as between processes."""
 
     def __init__(self, name: str, analyst: str, curator: Curator, policy: Policy | None = None) -> None:
         self.name, self.tables = name, () if policy is None else tuple(policy.tables)
@@ -43,17 +39,15 @@ class LocalSession:
         self._analyst = analyst
         self._curator: Curator | Any = curator
         ledger = curator.ledger
-        place = id(ledger) if ledger.url == "sqlite://" else ledger.url  # each ledger in memory is another
-        self.account = f"{place} {ledger.dataset if self.tables else name} {analyst}"
+        log = id(ledger) if ledger.url == "sqlite://" else ledger.url  # ledgers in memory have one URL
+        self.account = f"{log} {ledger.dataset if self.tables else name} {analyst}"
 
     def ask(self, request: Request) -> Answer:
-        """The answer of the curator."""
         with self._curator.refusing(self._analyst, str(request.id)):
             return self._curator.ask(self._analyst, Request.received(request.to_json()))
 
     @unspent()
     def preview(self, request: Request) -> Preview:
-        """The cost and the expected error of a request."""
         return self._curator.preview(self._analyst, Request.received(request.to_json()))
 
     @unspent()
@@ -62,19 +56,15 @@ class LocalSession:
         self._curator.attempt(self._analyst, Request.received(request.to_json()))
 
     def budget(self, part: str = "") -> Budget:
-        """The analyst's present budget, for queries below a part of the whole table."""
         return budget(self._curator.ledger, self._analyst, self._curator.version_below(part))
 
     def history(self, start: int = 0) -> list[Asked]:
-        """The analyst's lines of the log, with the answers, after the first ``start``."""
         return list(history(self._curator.ledger, self._analyst, start, self._curator.version))
 
     def terms(self) -> str:
-        """The present terms of the analyst's grant."""
         return str(self._curator.ledger.grants()[self._analyst].terms)
 
     def close(self) -> None:
-        """Frees the encoded copy and the ledger's connections."""
         self._curator.close()
         self._curator = Closed()
 

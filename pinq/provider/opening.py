@@ -49,13 +49,7 @@ def curator_of(
 ) -> Curator:
     """Makes the curator of a policy's dataset, under the policy's limit of work.
 
-    Args:
-        policy: The reviewed policy.
-        ledger: The ledger of the dataset.
-        engine: The engine over the dataset's codes.
-        version: The version of the engine's rows.
-        closed: The numbers of the closed cohorts' versions, by the keys of their parts.
-        meter: The counter of analysts' work; None for a new one.
+    ``closed`` has the numbers of the closed cohorts' versions.
     """
     from pinq.curator.monitor import Curator
     from pinq.curator.price import MAX_WORK
@@ -80,15 +74,10 @@ def open_ledger(
     by: Signature | None = None,
     heads: Path | None = None,
 ) -> Ledger:
-    """Opens the ledger of a reviewed policy; logs the policy if it changed.
+    """Opens the ledger of a reviewed policy, or makes a missing one with ``create``; logs the policy if it changed.
 
-    Args:
-        policy: The policy of the ledger.
-        create: Whether a missing ledger is made.
-        provider: Whether this is an act of the provider. An analyst's opening makes no ledger and
-            never raises the cap.
-        by: The author of the act; by default the user of this process.
-        heads: A folder for another head of the ledger.
+    Unless it is an act of the ``provider``, it makes no ledger and never raises the cap. ``heads`` is a folder for
+    another head.
 
     Raises:
         PolicyError: Unreviewed, or the source is guarded by another ledger.
@@ -126,12 +115,7 @@ def guarding_ledger(
 ) -> Ledger:
     """Opens the ledger that guards a policy's source; does not log the policy.
 
-    Args:
-        policy: The policy of the ledger.
-        create: Whether a missing ledger is made. If the source has a claim, it is not: there was a
-            ledger, and a new one would return the spent budget.
-        read_only: Whether nothing is changed.
-        heads: A folder for another head of the ledger.
+    If the source has a claim, ``create`` makes no ledger, because a new one would return the spent budget.
 
     Raises:
         PolicyError: Another ledger guards the source, or two tables name different columns of persons.

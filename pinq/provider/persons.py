@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns that name persons, or tell them apart: for the provider who proposes a policy, and for its check.
 
-Order: the meaning of a column's name, in English, German, French, Spanish and Italian; the look of its texts;
-the columns that may be the privacy unit, ranked; the persons of each value.
-Names and looks only warn and leave out. Persons are counted.
+Names, in English, German, French, Spanish and Italian, and looks of texts only warn and leave out.
+
+Persons are counted.
 """
 
 from __future__ import annotations
@@ -128,11 +128,8 @@ def telling_look(connection: duckdb.DuckDBPyConnection, table: str, name: str) -
 class Unit:
     """A column that may name the units whose presence is to be hidden.
 
-    Exact numbers: for the provider's eyes only.
-
     Attributes:
         largest: The number of rows of the commonest value.
-        rank: The result of ``person_rank``.
         shared: The number of other columns that are constant within each value.
     """
 
@@ -171,7 +168,6 @@ def rank_units(
 
 
 def _shared(connection: duckdb.DuckDBPyConnection, table: str, name: str, others: Sequence[str]) -> int:
-    """The number of other columns that are constant within each value, in the first ``GLANCE`` rows."""
     if not others:
         return 0
     same = ", ".join(

@@ -45,7 +45,6 @@ def load_policy(path: str | os.PathLike[str] | Policy) -> Policy:
 
 
 def _needs_engine(table: Policy) -> bool:
-    """Whether a table has a formula, a lookup table or a SELECT."""
     computed = any(column.formula is not None or column.lookup is not None for column in table.columns.values())
     return computed or isinstance(table.source, SelectedRows)
 
@@ -62,7 +61,7 @@ def _read(path: str | os.PathLike[str]) -> Policy:
 
 
 def read_policy_text(file: Path) -> str:
-    """Reads a policy file's text. Raises ``PolicyError`` if it cannot be read."""
+    """The text of a policy file. Raises ``PolicyError`` if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -87,12 +86,10 @@ def _absent(file: Path) -> str:
 
 
 def _if_table(file: Path) -> str:
-    """Says how a policy is made of a table that stands in its place."""
     return f"If it is a table, `pinq init {file} > policy.yaml` proposes a policy."
 
 
 def _policies_in(folder: Path) -> str:
-    """The first policies of a folder, after a colon; empty for none."""
     names = sorted(file.name for ending in ("yaml", "yml") for file in folder.glob(f"*.{ending}"))
     return f": {first_of(names, 5)}" if names else ""
 
@@ -121,7 +118,6 @@ def parse_policy(text: str, file: Path) -> Policy:
 
 
 def _marked(error: yaml.YAMLError) -> str:
-    """The fault of a text that is not YAML, and its line."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return str(error)
     context = f" ({error.context}, from line {error.context_mark.line + 1})" if error.context_mark else ""

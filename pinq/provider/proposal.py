@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``pinq init`` proposes a policy for a table; values that come from the rows await review.
 
-Order: the proposal as YAML, with comments on the origin of each value; the guess itself. Columns of persons
-are found first (``persons.py``): values are counted over persons, and columns that tell persons apart are
-left out.
+Columns of persons are found first (``persons.py``): values are counted over persons.
 """
 
 from __future__ import annotations
@@ -61,15 +59,9 @@ class Proposed:
     """The facts about a table, and the proposal for it.
 
     Attributes:
-        lost_lines: Lines of a text file that cannot be read; not among the rows.
         strays: The numbers of rows that describe no person, by kind; not among the rows.
-        columns: Each column's declaration.
         notes: The basis of each guess, for a column's keys.
         left_out: Columns without a declaration, with the reasons.
-        units: Columns that may name the privacy units, the likeliest first.
-        unit: The column of them that clearly names persons; None for none.
-        fewest: The least number of persons of a listed value.
-        first: The first values of each declared column of a text file, as read.
     """
 
     rows: int
@@ -109,13 +101,7 @@ _HINTS = {
 
 
 def to_yaml(bare: Policy, proposed: Proposed, target: str | None) -> str:
-    """Writes the policy.
-
-    Args:
-        bare: A policy that names dataset and source, and declares nothing.
-        proposed: The proposed columns.
-        target: The column that models will predict.
-    """
+    """Writes a policy that names dataset and source, with the proposed columns and the target of models."""
     rows = proposed.rows + sum(proposed.strays.values()) + proposed.lost_lines
     keys: dict[str, object] = bare.model_dump(by_alias=True, include={"source"}, exclude_defaults=True)
     if bare.csv is not None and (stated := bare.csv.model_dump(mode="json", exclude_unset=True)):
@@ -268,7 +254,6 @@ class Look:
     """A look at a table.
 
     Attributes:
-        text: The proposed policy.
         first: The first values of each declared column of a text file, as read.
     """
 
@@ -281,7 +266,6 @@ class WholeDoubt(FormatDoubt):
 
     Attributes:
         csv: The form with the first of the choices; None if it does not read the file either.
-        look: The look at the table in this form.
     """
 
     csv: Dialect | None = None
@@ -292,7 +276,6 @@ def look(data: object, *, csv: Dialect | None = None, **options: Any) -> Look:
     """Proposes a policy as ``propose`` does, and shows the first values.
 
     Raises:
-        WholeDoubt: A text file seems to be written in another form.
         PolicyError: As in ``propose``.
     """
     try:
@@ -327,7 +310,7 @@ def _look_at(
     uri_env: str | None = None,
     fewest: int = FEWEST,
 ) -> Look:
-    """Proposes a policy for a table in one form. Raises ``FormatDoubt`` if it seems to have another form."""
+    """Proposes a policy for a table in one form."""
     whole_number("fewest", fewest, 1, 10**9)
     path = data if isinstance(data, (str, os.PathLike)) else None
     bare = _bare(path, dataset, folder, csv, uri_env)
@@ -381,7 +364,7 @@ def propose_like(
 
     Args:
         data: The source, as in ``propose``.
-        like: The policy that the data owners share. Its unreviewed values are unreviewed here too.
+        like: The policy that the data owners share.
         dataset: The dataset's name; by default the name in the shared policy.
         folder: The folder of the policy, as in ``propose``.
         csv: The format of this owner's delimited text; by default the usual one.
@@ -438,7 +421,7 @@ def _bare(
 
 
 def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[Proposed, Lines]:
-    """Looks at every column of a source. Raises ``PolicyError`` if the target is not among them."""
+    """Looks at every column of a source."""
     with closing(read_columns(bare, data)) as raw:
         types = raw.types
         require_columns([] if target is None else [target], types)
@@ -476,7 +459,6 @@ def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[
 def _first(
     connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Mapping[str, object]]
 ) -> dict[str, list[str]]:
-    """The first values of columns of texts, as read."""
     kinds = {
         "numeric": "regexp_replace(number_of({0})::VARCHAR, '[.]0$', '')",
         "date": "moment_of({0})::DATE",
@@ -500,9 +482,6 @@ class _Looked:
     """The facts about a column.
 
     Attributes:
-        kind: The SQL type.
-        profile: The profile of its values.
-        dates: The declaration of a column of dates, and notes; None for another column.
         says_text: Whether the source distinguishes its texts from numbers.
         declared: The categories that its type declares.
     """
@@ -515,7 +494,6 @@ class _Looked:
 
     @property
     def moment(self) -> bool:
-        """Whether it is a date or a time."""
         return bool(re.fullmatch(_MOMENT, self.kind))
 
 
@@ -529,7 +507,7 @@ def _look(
     typed: bool,
     before: Mapping[str, object],
 ) -> _Looked:
-    """Reads the facts about a column. Raises ``_LeftOut``."""
+    """Reads the facts about a column, or raises ``_LeftOut``."""
     if not name or "\x00" in name or any(name.casefold() == earlier.casefold() for earlier in before):
         raise _LeftOut("its name is empty, contains a NUL character, or differs from another only in case")
     if not re.fullmatch(f"{_WHOLE}|{_REAL}|{_MOMENT}|{_TEXT}", kind):
@@ -543,7 +521,7 @@ def _look(
 def _declare(
     connection: duckdb.DuckDBPyConnection, table: str, name: str, looked: _Looked, proposed: Proposed, *, target: bool
 ) -> None:
-    """Proposes a column. Raises ``_LeftOut``."""
+    """Proposes a column, or raises ``_LeftOut``."""
     facts = looked.profile
     if looked.dates is None:
         _require_no_person(name, looked, proposed)
@@ -566,7 +544,6 @@ def _declare(
 
 
 def _require_no_person(name: str, looked: _Looked, proposed: Proposed) -> None:
-    """Raises ``_LeftOut`` for a column that names rows or persons, by its name or as the privacy unit."""
     facts, rank = looked.profile, person_rank(name)
     is_key = rank and facts.distinct > FEW and (facts.are_whole or facts.numbers < facts.filled)
     if proposed.unit is not None and proposed.unit.column == name:
@@ -589,7 +566,6 @@ def _lack(missing: int, rows: int, noun: str) -> str:
 
 
 def _unread(connection: duckdb.DuckDBPyConnection, table: str, reading: str, name: str) -> str:
-    """The commonest texts of a column that are not read as its type, in words; empty for none."""
     text = f"{quoted(name)}::VARCHAR"
     query = f"SELECT {text}, count(*) FROM {table} WHERE {reading} IS NULL AND {text} IS NOT NULL GROUP BY 1"
     rows = connection.execute(f"{query} ORDER BY 2 DESC, 1 LIMIT 3").fetchall()
@@ -655,7 +631,7 @@ def _propose_dates(
 def _propose_column(
     connection: duckdb.DuckDBPyConnection, table: str, name: str, looked: _Looked, proposed: Proposed, *, target: bool
 ) -> tuple[dict[str, object], dict[str, str]]:
-    """Returns a column's declaration, and notes on the guess. Raises ``_LeftOut``."""
+    """Returns a column's declaration and notes on the guess, or raises ``_LeftOut``."""
     kind, facts, rows = looked.kind, looked.profile, proposed.rows
     low, high, whole, texts = facts.low, facts.high, facts.are_whole, facts.texts
     if not facts.filled:
@@ -700,15 +676,7 @@ def _propose_values(
     seen_as: str,
     proposed: Proposed,
 ) -> tuple[dict[str, object], dict[str, str]]:
-    """Returns the declaration of categories, and notes on the guess. Raises ``_LeftOut``.
-
-    Args:
-        looked: The facts about the column.
-        counts: Its values, each with the number of its persons.
-        texts_and_rare: The listed values, and the number of rare values.
-        seen_as: The number of values, with a noun.
-        proposed: The facts about the table.
-    """
+    """Returns the declaration of categories and notes on the guess, or raises ``_LeftOut``."""
     kind, facts, (texts, rare) = looked.kind, looked.profile, texts_and_rare
     if facts.longest > MAX_TEXT or any("\x00" in text for text, _ in counts):
         raise _LeftOut(
@@ -785,7 +753,6 @@ def _without_lone(
 
 
 def _categories(texts: list[str], kind: str, says_text: bool) -> list[str | int | bool]:
-    """Returns the declared form of a list of values: numbers if all are numbers and the source does not say text."""
     if kind in ("DOUBLE", "FLOAT"):
         texts = [text for text in texts if text.lower() not in ("nan", "inf", "-inf")]
     values = [text if says_text and kind != "BOOLEAN" else _category(text, kind) for text in texts]
@@ -793,7 +760,6 @@ def _categories(texts: list[str], kind: str, says_text: bool) -> list[str | int 
 
 
 def _category(text: str, kind: str) -> str | int | bool:
-    """Returns the declared form of a value, given by the text that encoding compares."""
     if kind == "BOOLEAN":
         return text == "true"
     if kind in ("DOUBLE", "FLOAT") and float(text).is_integer():
@@ -802,10 +768,7 @@ def _category(text: str, kind: str) -> str | int | bool:
 
 
 def _propose_numeric(low: float, high: float, integer: bool, kind: str, nullable: bool) -> dict[str, object]:
-    """Declares bounds that are rounded outward, and a round step.
-
-    Each bound is a whole number of steps, so the grid is exact.
-    """
+    """Declares bounds that are rounded outward to whole steps of a round size, so the grid is exact."""
     # Ages from 17 to 90: a tenth of the range is 7.3, so the unit is 10, and the bounds are 10 and 90.
     smallest, largest = Decimal(repr(low)), Decimal(repr(high))
     unit = round_up((largest - smallest) / 10 or abs(largest) / 10 or Decimal(1))
@@ -834,7 +797,6 @@ _CONVERTED = {
 
 
 def _require_kind(path: str) -> None:
-    """Raises ``PolicyError``, with advice, unless a file is Parquet, text or a workbook."""
     try:
         with open(path, "rb") as file:
             begin = file.read(4)

@@ -43,11 +43,7 @@ class Waiting:
 
 
 def waiting(path: str | os.PathLike[str]) -> list[Waiting]:
-    """Lists the values that wait for review in a policy file.
-
-    Raises:
-        PolicyError: The file is not a valid policy.
-    """
+    """Lists the values that wait for review in a policy file."""
     _, text, policy, root = _opened(path)
     values = []
     for name in policy.unreviewed_fields():
@@ -98,13 +94,7 @@ def confirm(
 
 
 def change(path: str | os.PathLike[str], name: str, value: str, because: str) -> None:
-    """Replaces a value that needs no review, such as ``cap``, and keeps the reason.
-
-    Args:
-        path: The policy file.
-        name: A key that the file has.
-        value: The new value, as YAML.
-        because: The reason, for the log.
+    """Replaces a value that needs no review, such as ``cap``, by another in YAML, and logs the reason.
 
     Raises:
         PolicyError: The file has no such key, there is no reason, or the file would not be valid.
@@ -153,7 +143,6 @@ def _field(name: str) -> str:
 
 
 def _mapping_of(root: yaml.Node, name: str) -> yaml.Node:
-    """The mapping in which a field stands: the policy's, a table's, or a column's."""
     if name.startswith("tables."):
         _, table, name_in_table = name.split(".", 2)
         tables = _pair(root, "tables")
@@ -171,7 +160,6 @@ def _pair(mapping: yaml.Node, key: str) -> tuple[yaml.Node, yaml.Node] | None:
 
 
 def _span(node: yaml.Node) -> tuple[int, int]:
-    """The start and the end of a value; a value over several lines ends with its last part."""
     last = node
     while isinstance(last, yaml.CollectionNode) and last.value and not last.flow_style:
         last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
@@ -204,7 +192,6 @@ def _crossed_out(root: yaml.Node, names: Sequence[str]) -> Iterator[Edit]:
 
 
 def _put(pair: tuple[yaml.Node, yaml.Node], value: str) -> Edit:
-    """An edit that puts another value behind a key."""
     return pair[0].end_mark.index + 1, _span(pair[1])[1], f" {value}"
 
 

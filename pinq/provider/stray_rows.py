@@ -117,7 +117,6 @@ def require_names(
 
 
 def _is_word_above_numbers(column: str, name: str) -> str:
-    """Tests in SQL whether a column has numbers, and its name is not a number."""
     return f"(number_of({name}) IS NULL AND count(number_of({column})) > {LIKELY} * count({column}))"
 
 
@@ -133,5 +132,4 @@ def _is_row_value(column: str, name: str) -> str:
 
 
 def _number(tests: Iterable[str]) -> str:
-    """The number of tests that a row passes."""
     return "(" + " + ".join(f"coalesce({test}, false)::INT" for test in tests) + ")"

@@ -84,14 +84,7 @@ def epsilon_lower_bound(
 
 
 def _bins(drawn: np.ndarray) -> np.ndarray:
-    """Puts neighbouring outcomes into bins with enough draws to estimate likelihoods.
-
-    Args:
-        drawn: The number of draws of each outcome, shape (outcomes,).
-
-    Returns:
-        Each outcome's bin, shape (outcomes,).
-    """
+    """Puts neighbouring outcomes into bins with enough draws to estimate likelihoods; shapes (outcomes,)."""
     bins = (np.cumsum(drawn) - drawn) * MAX_BINS // max(1, drawn.sum())
     return np.unique(bins, return_inverse=True)[1]
 
@@ -153,7 +146,7 @@ def first_difference(
 
 
 class _Call(NamedTuple):
-    """A call, the thread that made it, and its result or error."""
+    """A call with its thread, and its result or error."""
 
     call: object
     thread: int
@@ -165,9 +158,7 @@ class _Calls:
     """A session that keeps its calls, or answers them with the calls of an earlier run.
 
     Attributes:
-        session: The wrapped session.
         expected: The remaining calls of the earlier run; None in the first run.
-        made: The calls of the first run.
     """
 
     session: Any

@@ -6,14 +6,12 @@ partitions, so a query of one version pays for no query of the next (privacy.md 
 pinq/ledger/composition.py).
 
 Privacy:
-    Adjacency: sequences of tables that differ by one unit's rows. Claim: both have the same version
-    at each opening. Why: a version depends on the provider's declarations (``rows_version``, and all
-    keys of the policy that decide how rows are read), on facts of the source's files that change at
-    each writing, and on the number of openings if a source has no such facts; never on rows. Sizes
-    of files depend on rows, but a file is never written without a new time of change, so a size
-    alone never decides. Contents are compared for a declared version alone: if they differ, the
-    dataset is open to nobody.
-    Held by: tests/integration/provider/test_versions.py, tests/privacy/test_changing_tables.py.
+    Adjacency: sequences of tables that differ by one unit's rows. Claim: both have the same version at each opening.
+    Why: a version depends on the provider's declarations (``rows_version``, and all keys of the policy that decide how
+    rows are read), on facts of the source's files that change at each writing, and on the number of openings if a
+    source has no such facts; never on rows. Sizes of files depend on rows, but each writing changes a file's time too,
+    so a size alone never decides. Contents are compared for a declared version alone: if they differ, the dataset is
+    open to nobody. Held by: tests/integration/provider/test_versions.py, tests/privacy/test_changing_tables.py.
 """
 
 from __future__ import annotations
@@ -43,9 +41,7 @@ class OpenRows:
     """The rows of one opening.
 
     Attributes:
-        engine: The engine that counts them.
         source: The facts of the source's files, from before the files were read.
-        version: The number of their version.
         closed: The numbers of the closed cohorts' versions, by the keys of their parts.
     """
 
@@ -92,12 +88,7 @@ def version_of(
 ) -> int:
     """Finds the version of an engine's rows, and logs it if it is new; errors as ``Ledger.begin``.
 
-    Args:
-        policy: The policy by which they were read.
-        ledger: The ledger of the dataset.
-        source: The facts of the source's files, from before the files were read; empty without files.
-        engine: The engine with the rows.
-        by: The signature of the act; by default of this process's user.
+    ``source`` has the facts of the source's files, from before they were read.
     """
     return ledger.begin(rows_of(policy, source), engine.contents, by=by or here())
 
@@ -162,7 +153,6 @@ def rows_of(policy: Policy, source: tuple[FileFacts, ...]) -> Begun:
 
 
 def _words(policy: Policy, source: tuple[FileFacts, ...]) -> str:
-    """The facts in words."""
     if policy.rows_version:
         return f"declared as {policy.rows_version!r}"
     written = [int(facts[2]) for facts in source if len(facts) > 1]

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scorers of each kind of candidate: a plain split, every cut, every grouping, every cross.
 
-``Frame`` has the tables that the candidates of a request share, ``Runs`` members of equal score. A plain
-split has one score for each part (``SplitScorer``); a family has many members:
+``Frame`` has the tables that the candidates of a request share, ``Runs`` members of equal score. A plain split has one
+score for each part (``SplitScorer``); a family has many members:
 
-``AnyCut``: a column of few codes has a dense table, of all its codes. On a fine grid, or where classes are
-many, only the occupied codes are listed: cuts between two neighbouring ones put the same rows on the same
-sides, so they score alike and are one run.
+``AnyCut``: a column of few codes has a dense table, of all its codes. On a fine grid, or with many classes, only the
+occupied codes are listed: cuts between two neighbouring ones put the same rows on the same sides, so they have one
+score and are one run.
 
 ``AnyGrouping``: bipartitions of the values of a categorical column that a part has left.
 
-``AnyCross``: 35 columns have 5,984 triples beside a target, 60 have 32,509. As a family they are one
-candidate of a request however many they are, and all members are scored from one listing of the
-table, each from a small table of its own that is counted and forgotten: memory follows the rows.
+``AnyCross``: 35 columns have 5,984 triples besides a target, 60 have 32,509. Such a family is one candidate of a
+request, and all members are scored from one listing of the table, each from a small temporary table: memory is
+proportional to the rows.
 """
 
 from __future__ import annotations
@@ -67,10 +67,9 @@ class Runs(NamedTuple):
     Attributes:
         scores: The score of each run, integers, shape (runs,).
         members: The number of members of each run, shape (runs,).
-        first: The number of each run's first member, shape (runs,); those after it are numbered on.
-        size: Members in all.
-        name: The spec of a member, by its number.
-        all_runs: A function that returns all runs, if some far behind the best are one run here; else None.
+        first: The number of each run's first member, shape (runs,); the others follow it.
+        size: The number of members.
+        all_runs: A function that returns all runs, if some with scores far below the best are one run here; else None.
     """
 
     scores: np.ndarray
@@ -84,15 +83,8 @@ class Runs(NamedTuple):
 class Frame:
     """The common data of all candidates of a request: the schema, the score, and the tables.
 
-    Args:
-        schema: The public columns.
-        score: The score of the candidates.
-        candidates: All candidates.
-        list_length: The largest number of candidates of a part.
-
     Attributes:
-        tables: The tables that the engine counts, in the order of their requests.
-        crowded: Columns whose splits share a table.
+        crowded: Columns with several splits that share a table.
         groupings: The number of candidates whose bipartitions may be drawn.
     """
 
@@ -117,7 +109,6 @@ class Frame:
 
     @cached_property
     def width(self) -> int:
-        """The number of numbers in a cell."""
         return math.prod(axis.size for axis in self.classes)
 
     @cached_property
@@ -130,12 +121,12 @@ class Frame:
         return Moments(target, dropped, squares=True, first=first, last=last)
 
     def add(self, axes: tuple[Axis, ...], form: Form = "dense") -> int:
-        """Asks for a table over some axes and the classes; returns its position."""
+        """Requests a table over some axes and the classes; returns its position."""
         self.tables.append(TableRequest((*axes, *self.classes), form))
         return len(self.tables) - 1
 
     def add_codes(self, name: str) -> int:
-        """Asks for a table over the codes of a column, once; returns its position.
+        """Requests a table over the codes of a column, once; returns its position.
 
         The table of a fine grid, or of many classes, is sparse.
         """
@@ -187,10 +178,9 @@ class Frame:
         """Lists the cells of a column's codes in some parts, in order.
 
         Returns:
-            The place of the code of each cell, ``codes`` for each part before its own; its class, shape (cells,);
-            and its numbers, shape (numbers, cells). Of a dense table a cell is a code with all of its numbers, and
-            its class is 0. Of a sparse table there are the occupied cells, and an empty one at the first code of
-            each part.
+            The place of the code of each cell, ``codes`` for each part before its part; its class, shape (cells,); and
+            its numbers, shape (numbers, cells). In a dense table a cell is a code with all of its numbers, and its
+            class is 0. A sparse table has the occupied cells, and an empty one at the first code of each part.
         """
         cells, values = self.cells(contents, codes, rows)
         if not isinstance(contents, np.ndarray):
@@ -205,7 +195,7 @@ class Frame:
         return place, cells - self.width * place, values.T
 
     def pieces(self, piece: Piece, codes: int) -> Iterator[Piece]:
-        """The codes of a column in some parts, some at a time, which fit into a processor's cache."""
+        """The codes of a column in some parts, in pieces that fit into a processor's cache."""
         place, of_class, values = piece
         for cut in together(place, self.measures):
             cells, table = place[cut], values[:, cut]
@@ -225,28 +215,16 @@ class Frame:
 class Scorer(ABC, Generic[C]):
     """Scores one candidate.
 
-    It is made before the charge from public facts, and asked for scores after it.
-
-    Args:
-        candidate: The candidate.
-        frame: The values that all candidates share.
+    It is made before the charge from public facts, and computes scores after it; ``QueryError`` if it does not fit.
 
     Attributes:
-        is_family: Whether it stands for several specs.
-        part_cells: Cells that take as long as the fixed work of scoring it for a part.
-        table: The position of its table in ``frame.tables``.
-        members: The largest number of its members for one part; neighbours of equal score count as
-            one.
+        part_cells: The fixed work of scoring it for a part, as a number of cells.
+        members: The largest number of its members for one part; neighbours of equal score count as one.
         member_cells: Approximate number of cells that are read to score and choose a member.
         spec_bytes: The longest text of a member's spec: the length of the candidate's own text.
-        options: The number of candidates that it counts as in a preview of the choice's error.
-        scratch: Cells of the largest array that scoring makes for a part beside its tables.
-        most_flipped: The largest number of members of which one is chosen by permute-and-flip, if nothing
-            else is offered.
-
-    Raises:
-        QueryError: The candidate means nothing under the schema, or the score is not defined for
-            it.
+        options: The number of candidates for which it counts in a preview of the choice's error.
+        scratch: Cells of the largest array that scoring makes for a part in addition to its tables.
+        most_flipped: The largest number of members among which permute-and-flip chooses, without other candidates.
     """
 
     is_family: ClassVar[bool] = True
@@ -283,9 +261,8 @@ class Scorer(ABC, Generic[C]):
         Args:
             counted: Parts and their exact tables.
             rows: The numbers of the parts that are scored, in order.
-            scorers: One scorer for each row. All have the same form; the first computes all scores.
-            reach: The distance from the best at which runs may be merged; a cut far from the optimum has a
-                low score.
+            scorers: One scorer for each row; all have the same form, and the first computes all scores.
+            reach: The distance from the best at which runs may be merged.
 
         Returns:
             Runs for each of ``rows``; scores of large families are computed for some rows at a time.
@@ -322,7 +299,7 @@ class SplitScorer(Scorer[Spec]):
     def group_of(self, position: int) -> Hashable:
         """Splits of a crowded column are scored together if they have one form.
 
-        They have one position in their lists, so no part is scored twice at once.
+        Their position in their lists is the same, so no part is scored twice at once.
         """
         if not self._shares:
             return self
@@ -331,7 +308,6 @@ class SplitScorer(Scorer[Spec]):
     def runs(
         self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self], reach: float = math.inf
     ) -> Iterator[Runs]:
-        """One run of one member."""
         single = np.ones(1, dtype=np.int64)
         scores = self._scored(counted, rows, scorers).reshape(-1, 1)
         return (Runs(score, single, single, 1, scorer.member) for score, scorer in zip(scores, scorers, strict=True))
@@ -346,7 +322,6 @@ class SplitScorer(Scorer[Spec]):
         return np.concatenate([self.frame.scores(table, self.score) for table in tables])
 
     def member(self, _: int) -> Spec:
-        """The split."""
         return self.partition.spec
 
     def _cells(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self]) -> np.ndarray:
@@ -372,15 +347,7 @@ class SplitScorer(Scorer[Spec]):
 
 
 def side_by_side(axes: Sequence[Axis], size: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Returns a function that looks up the part of each of some codes along an axis of its own, both shape (codes,).
-
-    Args:
-        axes: The axes, of one column and equal numbers of parts; all or none have thresholds.
-        size: The number of codes of the column.
-
-    Returns:
-        A function of the number of each code's axis, and of the codes.
-    """
+    """A function from the number of each code's axis, and the code, to its part along this axis, shapes (codes,)."""
     if axes[0].thresholds is None:
         tables = np.stack([axis.parts_of(np.arange(size)) for axis in axes])
         return lambda which, codes: tables[which, codes]
@@ -422,7 +389,7 @@ class AnyCutScorer(Scorer[AnyCut]):
     def runs(
         self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = (), reach: float = math.inf
     ) -> Iterator[Runs]:
-        """The cuts within the interval that a part's own splits leave to it: a run of each gap between listed codes."""
+        """The cuts within the interval of a part: a run for each gap between listed codes."""
         contents = counted.tables[self.table]
         for some in self.frame.shares(contents, self._column.codes, rows):
             one = self._is_fine and isinstance(self.score, Balance) and len(some) == 1
@@ -451,10 +418,7 @@ class AnyCutScorer(Scorer[AnyCut]):
                 )
 
     def _near(self, contents: Sparse, row: int, reach: float) -> Sparse:
-        """The codes of a part near its best cut by ``Balance``; the codes before and after them are one code each.
-
-        Scores fall to both sides of the best one. A cut far from the best one has a low score.
-        """
+        """The codes of a part near its best cut by ``Balance``; the codes before and after them are one code each."""
         codes = slice(*contents.places.searchsorted(self._column.codes * row + np.array([0, self._column.cells])))
         places, rows = contents.places[codes], contents.values[codes]
         below = np.append(0, np.add.reduceat(rows, np.arange(0, len(rows), STRETCH)).cumsum())
@@ -471,7 +435,7 @@ class AnyCutScorer(Scorer[AnyCut]):
         return 2 * part + (cell - column.codes * part >= column.cells) if column.nullable else part
 
     def _totals(self, piece: Piece, parts: int) -> np.ndarray:
-        """Returns the totals of each half, shape (measure, halves)."""
+        """The totals of each half, shape (measure, halves)."""
         total = np.zeros((self.frame.measures, (1 + self._column.nullable) * parts), dtype=np.int64)
         place, of_class, values = piece
         key = of_class * total.shape[1] + self._half(place // self._column.codes, place)
@@ -480,7 +444,7 @@ class AnyCutScorer(Scorer[AnyCut]):
         return total
 
     def _by_code(self, contents: Table, rows: np.ndarray) -> Iterator[Piece]:
-        """Scores the cuts after listed codes by the tables of their sides; yields the half and code of each, too."""
+        """Scores the cuts after listed codes by the tables of both sides; yields the half and code of each, too."""
         piece = self.frame.listed(contents, self._column.codes, rows)
         total = self._totals(piece, len(rows))
         above = total - total.cumsum(axis=1)
@@ -495,7 +459,7 @@ class AnyCutScorer(Scorer[AnyCut]):
             yield half, code, self.frame.scores(np.stack(sides).transpose(2, 0, 1))
 
     def _by_cell(self, contents: Table, rows: np.ndarray, score: SumScore) -> Iterator[Piece]:
-        """The same by the change of the sums over classes at each occupied cell."""
+        """The same scores by the change of the sums over classes at each occupied cell."""
         schema, codes, classes = self.frame.schema, self._column.codes, self.frame.width
         piece = self.frame.listed(contents, codes, rows)
         place, of_class, (counts,) = piece
@@ -552,7 +516,6 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
     def runs(
         self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = (), reach: float = math.inf
     ) -> Iterator[Runs]:
-        """Each bipartition as a run; parts with equal numbers of remaining values are scored together."""
         for some in self.frame.stretches(rows, self.scratch):
             left = np.array(
                 [part.values_left(self.candidate.column, self._column.codes) for part in counted.parts_of(some)]
@@ -580,12 +543,7 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
 
 
 def subset_sums(octets: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """The exact sums of the values of each subset, shape (..., subsets).
-
-    Args:
-        octets: The values in each subset, as ``bipartitions`` encodes them.
-        table: The numbers of each value, integers, shape (..., values).
-    """
+    """The exact sums of the values of each subset in ``octets``, shape (..., subsets), of a table (..., values)."""
     sums = np.zeros((*table.shape[:-1], len(octets)), dtype=np.int64)
     for number, octet in enumerate(octets.T):
         values = table[..., 8 * number : 8 * number + 8]
@@ -626,7 +584,6 @@ class AnyCrossScorer(Scorer[AnyCross]):
     def runs(
         self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self] = (), reach: float = math.inf
     ) -> Iterator[Runs]:
-        """Each member as a run."""
         table = cast(Listed, counted.tables[self.table])
         numbers, single = np.arange(self.members, dtype=np.int64), np.ones(self.members, dtype=np.int64)
         for row in rows:
@@ -648,10 +605,7 @@ class Crossing:
 
     Attributes:
         codes: The part of each row along each spec, shape (specs, rows).
-        target: Its class, shape (rows,).
         counts: The number of occurrences of each row, shape (rows,).
-        sizes: Parts of each spec.
-        classes: Classes of the target.
     """
 
     codes: np.ndarray
@@ -663,16 +617,7 @@ class Crossing:
     def member_scores(
         self, size: int, score: Callable[[np.ndarray], np.ndarray], check: Callable[[], None]
     ) -> np.ndarray:
-        """The exact score of every ``size`` of the specs.
-
-        Args:
-            size: The number of specs in a member.
-            score: Scores tables of shape (..., cells, classes).
-            check: A function that is called now and then; an error that it raises ends the work.
-
-        Returns:
-            int64, shape (members,), in the order of ``itertools.combinations``.
-        """
+        """The exact scores of all choices of ``size`` specs, shape (members,), in the order of ``combinations``."""
         # To weigh takes longer. Doubles have these sums exactly: a table has at most 2^33 rows.
         weights = None if (self.counts == 1).all() else self.counts
         scores: list[int] = []

@@ -53,21 +53,10 @@ SCORERS: dict[type, type[AnyScorer]] = {AnyCut: AnyCutScorer, AnyGrouping: AnyGr
 
 
 class Selection:
-    """A checked list of candidates for each part.
-
-    It knows what to tabulate, and how to choose from the tables.
-
-    Args:
-        schema: The public columns.
-        parts: The parts for which a candidate is chosen.
-        score: The score by which each part chooses.
-        lists: The distinct lists of candidates.
-        which: The number of the list from which each part chooses; a single entry is for all.
-        textbook: Whether it selects by the exponential mechanism with its general factor 2.
-        each: Whether a member of every candidate of a list is chosen.
+    """A checked list of candidates for each part, with the tables to count and the choice from them.
 
     Raises:
-        QueryError: An unknown candidate, or one that the score is not defined for.
+        QueryError: An unknown candidate, or one for which the score is not defined.
     """
 
     def __init__(
@@ -110,7 +99,7 @@ class Selection:
 
     @property
     def cells(self) -> int:
-        """Cells, about, that scoring and choosing look at for all parts."""
+        """The approximate number of cells for scoring and choosing, for all parts."""
         uses = Counter(self.which)
         # The parts that choose a candidate are disjoint; one that is listed twice is scored twice.
         parts: Counter[tuple[AnyScorer, int]] = Counter()
@@ -123,7 +112,7 @@ class Selection:
 
     @property
     def flips(self) -> int:
-        """Candidates of a part, at most, that permute-and-flip chooses among."""
+        """The largest number of candidates of a part for permute-and-flip."""
         return max(sum(one.members for one in offer if one.members <= one.most_flipped) for offer in self._lists)
 
     @property
@@ -140,13 +129,13 @@ class Selection:
     def span(self) -> int:
         """The divisor of the mechanism's exponent.
 
-        The width of changes, or in the textbook form twice the sensitivity, which is never less.
+        It is the width of changes, or in the textbook form twice the sensitivity, which is never less.
         """
         return 2 * self.score.sensitivity(self.schema) if self.textbook else self.score.span(self.schema)
 
     @property
     def options(self) -> int:
-        """The most candidates that a part has, each member of an ``AnyCross`` being one."""
+        """The largest number of candidates of a part, each member of an ``AnyCross`` being one."""
         return max(sum(scorer.options for scorer in offer) for offer in self._lists)
 
     @cached_property
@@ -155,7 +144,7 @@ class Selection:
         return max(map(len, self.lists)) if self.each else 1
 
     def choose(self, counted: Counted, epsilon: Fraction) -> list[Spec | None]:
-        """Chooses a spec for each counted part, None where it has nothing to choose from.
+        """Chooses a spec for each counted part; None for an empty list.
 
         With ``each`` a part has ``choices`` choices, one after the other.
 
@@ -173,7 +162,7 @@ class Selection:
         return [pick[row] for row in range(len(lists)) for pick in picks]
 
     def _pick(self, counted: Counted, lists: Sequence[Listed], epsilon: Fraction) -> list[Spec | None]:
-        """One choice for each of the counted parts from its list; None from an empty one."""
+        """One choice for each of the counted parts from its list; None for an empty list."""
         # Parts 0 and 2 choose from (a, b) and part 1 from (b, c): a is scored for the rows 0 and 2,
         # b for all three, c for row 1.
         users = defaultdict[Hashable, list[tuple[int, AnyScorer]]](list)
@@ -231,7 +220,7 @@ def choose_evenly(
 ) -> np.ndarray:
     """Chooses from each of several lists of equally likely candidates by permute-and-flip.
 
-    In the textbook's form it is the exponential mechanism.
+    In the textbook form it is the exponential mechanism.
     """
     if not textbook:
         return choose_each(scores, lengths, span, epsilon)

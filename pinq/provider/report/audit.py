@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports from the log alone: grants, queries, costs, and refusals of each analyst.
 
-The log is replayed through the same recursion that charged it, after its chain was verified. No
-data source is opened. A line of a report is an event of the log, with the budgets after it. The
-output for a terminal is at the end of this file, the page in ``html.py``.
+The log is verified, and replayed through the recursion that charged it. A line of a report is an event of the log, with
+the budgets after it.
 """
 
 from __future__ import annotations
@@ -101,14 +100,8 @@ class AuditLine:
         epsilon: The epsilon of each part.
         cost: The growth of ``spent``.
         asked: The cost of a refused request.
-        remaining: The remaining budget at the refusal.
         scope: The budget that refused: ``analyst`` or ``cap``.
-        spent: The analyst's total.
-        joint: The total of all analysts together.
-        limit: The analyst's limit.
-        cap: The limit of all together.
         by: The author of a provider's act; empty in logs of earlier releases.
-        because: The reason; empty for none.
         act: The act of the query, as the analyst's program stated it.
         run: The mark that distinguishes acts of the same name.
     """
@@ -143,15 +136,12 @@ class AuditLine:
 
     @property
     def budget(self) -> str:
-        """The budget that refused, in words."""
         return "under the analyst's limit" if self.scope == "analyst" else "under the cap"
 
     def cells(self, heads: Sequence[str]) -> list[str]:
-        """Writes the line below the heads of one of ``Audit.tables``."""
         return [_CELLS[head](self) for head in heads]
 
     def to_dict(self) -> dict[str, str | int | float | None]:
-        """Returns plain values, for JSON; losses as decimal numbers."""
         return {name: float(value) if isinstance(value, Epsilon) else value for name, value in vars(self).items()}
 
 
@@ -188,7 +178,6 @@ class AuditLines:
         self._reasons: Body = {}  # of the latest review in the log
 
     def add(self, event: Event, state: LedgerState) -> None:
-        """Adds the line of an event that the state includes."""
         record, account = event.record, state.accounts.get(event.analyst)
         query = record.query if isinstance(record, (Charged, Refused)) else NOTHING
         line = {
@@ -220,7 +209,6 @@ class AuditLines:
                 self._waiting.pop((event.analyst, event.request), {})["outcome"] = "answered"
 
     def report(self, dataset: str, state: LedgerState) -> Audit:
-        """Makes the audit of a log whose events were all added."""
         last: Body = self.lines[-1] if self.lines else {"seq": 0, "hash": ""}
         report = Audit(dataset, state.together, state.accounts, last["seq"], last["hash"])
         report.lines = [AuditLine(**line) for line in self.lines]
@@ -234,7 +222,6 @@ class AuditLines:
 
 
 def _reasons_of(reasons: Mapping[str, str]) -> str:
-    """Writes each reason once, with its columns and keys."""
     alike = defaultdict[str, dict[str, None]](dict)
     for name, why in reasons.items():
         alike[why][name.removeprefix("columns.").rpartition(".")[0] or name] = None
@@ -242,14 +229,6 @@ def _reasons_of(reasons: Mapping[str, str]) -> str:
 
 
 def _facts(record: Record, line: Body, before: Body, earlier_reasons: Mapping[str, str]) -> Body:
-    """Returns the fields of a line that depend on the kind of its event.
-
-    Args:
-        record: The record of the event.
-        line: The other fields of its line.
-        before: The line before it.
-        earlier_reasons: The reasons of the previous review in the log, by name.
-    """
     cap: Epsilon = before["cap"]
     match record:
         case Created():
@@ -331,16 +310,10 @@ class Audit:
     """The report of the log of one dataset.
 
     Attributes:
-        together: The spending of all analysts, and the cap over them.
-        accounts: The account of each analyst, by name.
         events: The number of events in the log; their chain was verified.
         head: The last event's hash; two audits with the same head saw the same log.
         versions: The number of versions of the rows so far.
         cohorts: The largest loss of a person in each closed cohort by all answers, by the cohort's name.
-        lines: Every event, oldest first.
-        only: The only analyst of the audit; None for all.
-        ledger: The file or database that was read.
-        period: The period of the lines; empty for all.
     """
 
     dataset: str
@@ -357,12 +330,10 @@ class Audit:
 
     @property
     def cap(self) -> Epsilon:
-        """The limit of all analysts together."""
         return self.together.cap
 
     @property
     def joint(self) -> Epsilon:
-        """The spending of all analysts together, as the cap counts it."""
         return self.together.spent
 
     @property
@@ -418,7 +389,7 @@ class Audit:
         ]
 
     def of(self, analyst: str) -> Audit:
-        """Narrows the audit to one analyst. Raises ``QueryError`` if the log does not know the name."""
+        """Narrows the audit to one analyst of the log."""
         if analyst not in self.accounts:
             names = [name for name in self.accounts if name]
             shown = ", ".join(names[:12]) or "none"
@@ -445,7 +416,6 @@ class Audit:
         return HeadKey.read(key, secret=True).sign(self.dataset, self.events, self.head)
 
     def to_dict(self) -> dict[str, object]:
-        """Returns plain values, for JSON; losses as decimal numbers."""
         return {
             **({"period": self.period} if self.period else {}),
             "dataset": self.dataset,
@@ -464,7 +434,6 @@ class Audit:
         }
 
     def to_json(self) -> str:
-        """Writes the whole report."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
 
     def to_csv(self) -> str:
@@ -490,7 +459,7 @@ def audit(
     expect: str | None = None,
     key: str | os.PathLike[str] | None = None,
 ) -> Audit:
-    """Verifies a dataset's log and reports from it. The data source is not needed.
+    """Verifies a dataset's log and reports from it.
 
     It changes nothing, so it reads copies, read-only media and ledgers in use.
 
@@ -536,7 +505,6 @@ def _expected(text: str, key: str | os.PathLike[str] | None) -> tuple[int, str, 
 
 
 def _account(account: Account) -> dict[str, object]:
-    """Returns an account as plain values, for JSON; losses as decimal numbers."""
     return {
         "analyst": account.analyst,
         "state": account.state,

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit as one HTML page: pictures and their tables, without scripts and without other files.
+"""The audit as one HTML page, without scripts and without other files; ``markup.py`` escapes every text.
 
-``markup.py`` escapes every text, and a content security policy is a second barrier. Order: step charts
-of spending against the limits, with lines in SVG and texts in HTML; the page. The lines stretch with
-the page and texts keep their size, so a picture fits desks and phones.
+Lines of pictures stretch with the page and texts keep their size, so a picture fits desks and phones.
 """
 
 from __future__ import annotations
@@ -25,8 +23,6 @@ WIDTH, HEIGHT = 1000, 100  # of a picture, which the page stretches
 
 @dataclass(frozen=True)
 class _Steps:
-    """A step line: from each moment on, a loss in nano-epsilons."""
-
     label: str
     style: str
     points: list[tuple[float, int]]
@@ -96,7 +92,6 @@ def _by_analyst(audit: Audit) -> dict[str, list[AuditLine]]:
 
 
 def _figure(title: str, about: str, series: list[_Steps], refusals: list[AuditLine]) -> Html:
-    """Draws a chart, its caption, the ends of its axes and the names of its lines; empty without spending."""
     series = [steps for steps in series if steps.points]
     # The axis of time starts at the first spending, which may be long after the grant.
     spending = [at for steps in series if steps.style != "limit" for at, nano in steps.points if nano]
@@ -203,7 +198,6 @@ def document(title: str, body: Html) -> str:
 
 
 def _cards(audit: Audit) -> Html:
-    """Shows the report in five numbers."""
     answered = sum(account.answered for account in audit.accounts.values())
     refused = sum(account.refused.total() for account in audit.accounts.values())
     of_cap = element("small", "of ", _short(audit.cap))
@@ -238,7 +232,6 @@ def _bar(spent: Epsilon, limit: Epsilon) -> Html:
 
 
 def _tables(audit: Audit) -> list[Html]:
-    """Makes the audit's tables, oldest lines first."""
     return [
         table(title, heads, [_cells(line, heads) for line in lines], nothing)
         for title, heads, lines, nothing in audit.tables()
@@ -260,15 +253,9 @@ def _cells(line: AuditLine, heads: Sequence[str]) -> list[str]:
 
 
 def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], nothing: str, note: str = "") -> Html:
-    """Makes a section with a table.
+    """Makes a section with a table of the last ``MAX_ROWS`` rows.
 
-    Args:
-        title: The heading above it.
-        heads: Names of the columns; `` >`` after a name means numbers, on the right, `` ~`` texts,
-            which may wrap.
-        rows: The cells of each row; at most the last ``MAX_ROWS`` are shown.
-        nothing: The text of a section without rows.
-        note: The text between title and table.
+    `` >`` after a head means numbers, on the right, `` ~`` texts, which may wrap.
     """
     key = title.lower().replace(" ", "-")
     heading = element("h2", title, id=key)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts for people: names, times, losses and tables; and the only place where text becomes HTML.
 
-Names and queries in the log come from strangers, so every text that is not ``Html`` is escaped. A
-plain ``str`` gets into an element only through ``escaped``, so no caller can forget it.
+A plain ``str`` gets into an element only through ``escaped``, so no caller can forget to escape names and queries,
+which come from strangers.
 """
 
 from __future__ import annotations
@@ -57,13 +57,7 @@ def joined(pieces: Iterable[str], between: str = "") -> Html:
 
 
 def element(tag: str, *children: str, **attributes: str | float | None) -> Html:
-    """Makes an element.
-
-    Args:
-        tag: The name of the element.
-        children: The content, escaped unless it is HTML.
-        attributes: The attributes, with ``_`` for ``-`` and ``class_`` for ``class``; None omits one.
-    """
+    """Makes an element; attributes have ``_`` for ``-`` and ``class_`` for ``class``, and None omits one."""
     written = "".join(
         f" {name.rstrip('_').replace('_', '-')}='{escaped(str(value))}'"
         for name, value in attributes.items()
@@ -75,16 +69,11 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> Html:
 def print_table(
     console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", *, limit: int | None = None
 ) -> None:
-    """Prints a table of plain texts; prints nothing without rows.
+    """Prints a table of plain texts, at most ``limit`` last rows; prints nothing without rows.
+
+    `` >`` after a head means numbers, on the right, `` ~`` texts.
 
     Names are never read as markup, and control characters show as escapes.
-
-    Args:
-        console: The console that prints it.
-        heads: Names of the columns; `` >`` after a name means numbers, on the right, `` ~`` texts.
-        rows: The texts of each row.
-        title: The heading above it.
-        limit: The number of last rows that are shown; None for all.
     """
     from rich import box
     from rich.table import Table

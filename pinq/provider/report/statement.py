@@ -5,8 +5,7 @@ For a data protection officer: one page, or JSON. For the public registry of dep
 (registry.opendp.org): a record in YAML, in which six fields are the provider's own words and stay
 empty.
 
-It states the protected persons, the attack, the numbers, the public facts with their reasons, and the
-grants. It reads the policy and the log, and no row.
+They state the protected persons, the attack, the numbers, the public facts with their reasons, and the grants.
 """
 
 from __future__ import annotations
@@ -39,13 +38,7 @@ MECHANISMS = (
 
 @dataclass(frozen=True)
 class Section:
-    """A table of the statement.
-
-    Attributes:
-        title: The heading.
-        heads: The names of the columns.
-        rows: The cells.
-    """
+    """A table of the statement."""
 
     title: str
     heads: tuple[str, ...]
@@ -54,23 +47,17 @@ class Section:
 
 @dataclass(frozen=True)
 class Statement:
-    """The guarantees of a policy and its log.
-
-    Attributes:
-        dataset: The name of the table.
-        sections: The tables, in the order of the page.
-    """
+    """The guarantees of a policy and its log."""
 
     dataset: str
     sections: tuple[Section, ...]
 
     def to_json(self) -> str:
-        """The statement as JSON: by title, a list of objects."""
         tables = {each.title: [dict(zip(each.heads, row, strict=True)) for row in each.rows] for each in self.sections}
         return json.dumps({"dataset": self.dataset} | tables, ensure_ascii=False, indent=1)
 
     def to_html(self) -> str:
-        """The statement as one page that needs no network and can be printed."""
+        """One page that needs no network and can be printed."""
         title = f"Privacy statement of {self.dataset}"
         drawn = (
             table(each.title, [f"{head} ~" for head in each.heads], each.rows, "Nothing yet.") for each in self.sections
@@ -180,7 +167,6 @@ def _analysts(report: Audit | None) -> Section:
 
 
 def _public(policy: Policy, report: Audit | None) -> Section:
-    """Each column with its declaration, the reason for it, and its author."""
     rows = [
         (name.removeprefix("columns."), in_words(column), _reasons(policy, name))
         for name, column in policy.all_columns.items()

@@ -6,10 +6,9 @@ scores and losses of the package are tested; the report names those for which a 
 pair is the worst known: the added row changes the answer, or the difference of two scores, by the full
 sensitivity, so noise that is slightly too small exceeds the claimed loss.
 
-The table of queries follows the worlds in this file. Each *cell* of one column has a copy of a table. A
-query to all cells is one request and one charge. The answer of a cell depends on the rows of that cell
-alone, and the noise of cells is independent, so one request gives independent draws of the query on one
-copy. ``max_rows`` is declared for one copy, the table of the claim.
+Each *cell* of one column has a copy of a table. A query to all cells is one request and one charge, and gives
+independent draws: the answer of a cell depends on the rows of that cell alone, and the noise of cells is independent.
+``max_rows`` is declared for one copy, the table of the claim.
 """
 
 from __future__ import annotations
@@ -79,7 +78,6 @@ class Pair:
 
     Attributes:
         before, after: The rows of one copy.
-        adjacency: The adjacency in which they are neighbours.
         unit_rows: The largest number of rows of a person; None if a row is the privacy unit.
     """
 
@@ -95,7 +93,6 @@ class Pair:
 
     @property
     def neighbours(self) -> str:
-        """The kind of neighbours, for people."""
         rows = "a row" if self.unit_rows is None else f"a person of {self.unit_rows} rows"
         return f"{rows} {'comes' if self.adjacency == 'add-remove' else 'is replaced'}"
 
@@ -111,8 +108,6 @@ class World:
 
     Attributes:
         policy: The policy's file.
-        cells: The number of copies.
-        token: The token for a server.
     """
 
     policy: Path
@@ -238,13 +233,9 @@ class Claim:
     """A query with a claimed loss.
 
     Attributes:
-        name: The query, for people.
-        pair: Neighbouring tables.
         query: A function that queries all copies at a loss, and returns an answer for each.
         seconds: The approximate time of a measurement with all draws, on an idle core.
-        noisy: Whether answers are numbers with noise.
         law: The exact law of the outcomes on the first table, at ``EPSILON``; None if it is unknown.
-        schema: The schema of the tables.
     """
 
     name: str
@@ -275,13 +266,9 @@ class _Stated:
     """A line of the table: a claim before columns are found for it.
 
     Attributes:
-        name: The query, for people.
         fits: The tests of the columns that it needs, in the order of choice.
         rows: The codes of these columns in each row of a table: 0 is the first, -1 the last value.
-        comes: The added row.
-        query: A function from the columns' names to the query.
         senses: The senses of neighbours: row comes (0), row is replaced (1), person comes (2).
-        more: Fields of the claim.
     """
 
     name: str
@@ -317,7 +304,6 @@ class _Stated:
 
 
 def _fitting(schema: Schema, fits: Fits) -> list[str]:
-    """The columns of at least two values that fit."""
     fitting = []
     for name, column in schema.columns.items():
         with suppress(QueryError):
@@ -332,7 +318,7 @@ def _require(fits: bool) -> None:
 
 
 def claims_of(schema: Schema) -> tuple[list[Claim], list[str]]:
-    """Every claim about a schema's columns, and the claims that they do not allow to test."""
+    """Every claim about a schema's columns, and the untested claims."""
     claims, left_out = list[Claim](), list[str]()
     lines = (
         *_counts(schema),
@@ -361,7 +347,7 @@ def _counts(schema: Schema) -> list[_Stated]:
     def nested(a: str, b: str) -> Query:
         return count(_split(schema, a), _split(schema, b))
 
-    # Nothing about columns is in the first lines: they are asked of every schema.
+    # The first lines need no column, so they are tested for every schema.
     row, person = ({"noisy": True, "law": _laplace_law(MANY, rows)} for rows in (1, PERSON_ROWS))
     return [
         _Stated("noisy_count", (), [()] * MANY, (), count, (0,), row),
@@ -375,7 +361,7 @@ NOISY = {"noisy": True}
 
 
 def _columns(schema: Schema) -> Iterator[_Stated]:
-    """Of each type, with missing values and without: rows at the end that is nearer to 0, and one at the other."""
+    """Claims for each type of column, with and without missing values: the added row has the number farthest from 0."""
 
     def query(verb: str, name: str) -> Query:
         return lambda parts, epsilon: getattr(parts, verb)(name, epsilon=epsilon)
@@ -393,8 +379,8 @@ def _columns(schema: Schema) -> Iterator[_Stated]:
             column = schema.numeric(name)
             far = -1 if abs(column.number(0)) <= abs(column.number(column.cells - 1)) else 0
             senses = (0,) if number else ALL
-            asked = (f"{verb} of {name}", (partial(_one, name),), [(-1 - far,)] * MANY, (far,))
-            yield _Stated(*asked, partial(query, verb), senses, NOISY)
+            line = (f"{verb} of {name}", (partial(_one, name),), [(-1 - far,)] * MANY, (far,))
+            yield _Stated(*line, partial(query, verb), senses, NOISY)
         if not kinds:
             yield _Stated(verb, (fits,), (), (0,), partial(query, verb))
     yield _Stated(
@@ -421,10 +407,9 @@ def _split(schema: Schema, name: str) -> Cuts | Groups:
 
 
 def _losses(schema: Schema) -> Iterator[_Stated]:
-    """Every loss in each of its forms, of a target ``y``, its points by another column ``a``.
+    """Every form of every loss of a target ``y``, with points by another column ``a``.
 
-    Rows with the first values have vectors as long as can be, and one with the last values of both
-    columns has the opposite vector.
+    Rows with the first values have the longest vectors, and the added row has the opposite vector.
     """
 
     def points(a: str, size: int) -> Points:
@@ -435,12 +420,12 @@ def _losses(schema: Schema) -> Iterator[_Stated]:
         return Logistic(y, schema.categorical(y).labels[1:], points(a, STEEP))
 
     def softmax(*hessian: Any, y: str, a: str) -> Softmax:
-        nobodys = [Points(base=UNLIKELY)] * (schema.columns[y].codes - 2)
-        return Softmax(y, (points(a, -STEEP), points(a, STEEP), *nobodys), *hessian)
+        unlikely = [Points(base=UNLIKELY)] * (schema.columns[y].codes - 2)
+        return Softmax(y, (points(a, -STEEP), points(a, STEEP), *unlikely), *hessian)
 
     def residuals(rows: bool, y: str, a: str) -> Residuals:
-        most = min(schema.columns[y].cells - 1, 2 * LARGEST_RESIDUAL)
-        return Residuals(y, Points(base=int(most * POINTS / 2)), most / 2, rows)
+        width = min(schema.columns[y].cells - 1, 2 * LARGEST_RESIDUAL)
+        return Residuals(y, Points(base=int(width * POINTS / 2)), width / 2, rows)
 
     yield from _sums(schema, "logistic", schema.categorical, logistic, ALL)
     yield from _sums(schema, "softmax", schema.categorical, lambda y, a: softmax(y=y, a=a))
@@ -451,7 +436,7 @@ def _losses(schema: Schema) -> Iterator[_Stated]:
 
 
 def _products(schema: Schema) -> _Stated:
-    """Products of a number and another column: the row that comes has the largest entries that there are."""
+    """Products of a number and another column: the added row has the largest entries."""
 
     def summed(x: str, a: str) -> Query:
         return lambda parts, epsilon: parts.noisy_sum(Products((x, a), sizes=(1.0, 0.5)), epsilon=epsilon)
@@ -488,7 +473,7 @@ def _choose(candidates: Sequence[Candidate], score: Any, **more: bool) -> Query:
 
 
 def _scores(schema: Schema) -> Iterator[_Stated]:
-    """Every score, on two columns of which one alone sets the row apart that comes."""
+    """Every score, on two columns of which only one distinguishes the added row."""
 
     def choose(score: Callable[[str], Any], y: str, same: str, apart: str, **more: bool) -> Query:
         return _choose([_split(schema, same), _split(schema, apart)], score(y), **more)
@@ -497,11 +482,11 @@ def _scores(schema: Schema) -> Iterator[_Stated]:
         return _choose([_split(schema, a), _split(schema, b)], Balance(share))
 
     def misfit(a: str, b: str) -> Query:
-        # Nobody is expected in a, and ten rows more in b: the row that comes makes one worse, and the other better.
+        # No rows are expected by a, and ten too many by b: the added row makes a's misfit worse and b's better.
         specs = _split(schema, a), _split(schema, b)
-        nobody, more = ([0] * bind(spec, schema).size for spec in specs)
+        none, more = ([0] * bind(spec, schema).size for spec in specs)
         more[:2] = [MANY * Misfit.unit] * 2
-        return _choose(specs, Misfit(specs, (tuple(nobody), tuple(more))))
+        return _choose(specs, Misfit(specs, (tuple(none), tuple(more))))
 
     def check(score: Callable[[str], Any], y: str) -> None:
         score(y).check(schema)
@@ -525,7 +510,7 @@ def _scores(schema: Schema) -> Iterator[_Stated]:
 
 
 def _families(schema: Schema) -> list[_Stated]:
-    """Choices among the members of families; and whether trees keep their splits."""
+    """Choices among the members of families; and the choice of trees to keep their splits."""
 
     def grouped(seeds: int, a: str, y: str) -> Query:
         return _choose([AnyGrouping(a, seed=seed) for seed in range(seeds)], MaxClass(y), each=seeds > 1)
@@ -541,8 +526,8 @@ def _families(schema: Schema) -> list[_Stated]:
                 both = left.partition(Cuts(x, (schema.numeric(x).cut_before(cell),)))
                 leaves.append(both[::2])
                 left = both[1::2]
-            kept = Parts.union(*leaves, left).exp_mech(score=EnoughRows(LEAST, above=1), epsilon=epsilon)
-            return kept[-len(left) :]
+            decisions = Parts.union(*leaves, left).exp_mech(score=EnoughRows(LEAST, above=1), epsilon=epsilon)
+            return decisions[-len(left) :]
 
         return ask
 
@@ -552,18 +537,18 @@ def _families(schema: Schema) -> list[_Stated]:
     long = (lambda name: _require(schema.numeric(name).cells > SPLITS and not schema.numeric(name).nullable),)
     mixed, other = [(0, 0), (1, -1), (2, 0), (2, -1)] * 5, (2, -1)
     return [
-        # Before, all cuts are alike.
+        # Without the added row, all cuts have the same score.
         _Stated("exp_mech, AnyCut", cuts, [(0, -2)] * MANY, (-1, -1), lambda y, a: _choose([AnyCut(a)], MaxClass(y))),
         _Stated("exp_mech, AnyGrouping", groups, mixed, other, partial(grouped, 1)),
         _Stated("exp_mech of each, AnyGrouping", groups, mixed, other, partial(grouped, 2)),
         _Stated("exp_mech, AnyCross", (category, str, str, str), [(0, 0, 0, 0)] * PURE, (-1, 0, -1, 0), crossed),
-        # All rows lie below all splits; of paths so long none is known that loses more (privacy.md 3.4).
+        # All rows lie below all splits; no path of this length with a larger loss is known (privacy.md 3.4).
         _Stated("exp_mech, enough_rows", long, [(-1,)] * 21, (-1,), stopped, (0,), {"seconds": 200.0}),
     ]
 
 
 def _known_choice() -> _Stated:
-    """A choice of which the law is known: by MaxClass column a scores 4 of these five rows of y, a and b, b and c 3."""
+    """A choice with a known law: of these five rows of y, MaxClass by column a scores 4, by b and by c 3."""
     splits = [Values("a"), Values("b"), Values("c")]
     law = dict(zip(map(repr, splits), flip_law([4, 3, 3], float(EPSILON)), strict=True))
     fits = (partial(_one, "y"), partial(_one, "a"), partial(_one, "b"))
@@ -573,7 +558,7 @@ def _known_choice() -> _Stated:
 
 
 def _laplace_law(count: int, rows: int) -> Law:
-    """The law of a noisy count, of persons of so many rows."""
+    """The law of a noisy count; ``rows`` is the bound of rows of a person."""
     a = math.exp(-EPSILON / rows)
     return {count + noise: (1 - a) / (1 + a) * a ** abs(noise) for noise in range(-6 * rows, 6 * rows + 1)}
 
@@ -581,13 +566,9 @@ def _laplace_law(count: int, rows: int) -> Law:
 def flip_law(scores: Sequence[int], eta: float) -> np.ndarray:
     """Returns the law of permute-and-flip, shape (candidates,).
 
-    Candidate r is visited at a uniform time t, everybody earlier was rejected, and it is accepted:
-    the integral over t of p_r times the product of 1 - p_s t over the others (McKenna & Sheldon
-    2020).
-
-    Args:
-        scores: The scores of each candidate.
-        eta: Epsilon over the span of the scores.
+    Candidate r is visited at a uniform time t, all earlier ones were rejected, and it is accepted: the integral over t
+    of p_r times the product of 1 - p_s t over the others (McKenna & Sheldon 2020). ``eta`` is epsilon over the span of
+    the scores.
     """
     accept = np.exp(eta * (np.array(scores) - max(scores)))
     law = np.zeros(len(scores))
@@ -595,8 +576,7 @@ def flip_law(scores: Sequence[int], eta: float) -> np.ndarray:
         product = np.polynomial.Polynomial([1.0])
         for s in range(len(scores)):
             if s != r:
-                # Of two candidates the better one has p = 1; beside it another wins with p times
-                # the integral of 1 - t, p / 2.
+                # Of two candidates the better has p = 1, and the other wins with p times the integral of 1 - t: p / 2.
                 product *= np.polynomial.Polynomial([1.0, -accept[s]])
         law[r] = accept[r] * product.integ()(1.0)
     return law

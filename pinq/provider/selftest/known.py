@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known answers: random bits, and the numbers that the samplers must make of them.
+"""Known answers: random bits, and the numbers that the samplers must compute from them.
 
-``known_draws.json`` was made by an implementation that shares nothing with the samplers: logarithms
-of 2,000 bits (mpmath) in place of whole numbers and tables (tests/assurance/known_draws.py, which
-says in which order bits are used). A machine on which a sampler answers otherwise has a fault in its
-processor, its Python or numpy, or in this package. The answers have all scales from 10^-6 to 10^27,
-and bits that lie at the ends of digits, where more are drawn.
+Another implementation made ``known_draws.json``: logarithms of 2,000 bits (mpmath) in place of whole numbers and tables
+(tests/assurance/known_draws.py, with the order of the bits). If a sampler answers otherwise, the processor, Python,
+numpy or this package has a fault. The answers have scales from 10^-6 to 10^27, and bits at the ends of digits, where
+more bits are drawn.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from pinq.public.bits import Bits
 from pinq.public.noise import DiscreteLaplace
 
 Known = Mapping[str, Any]
-"""A line of the file: what is asked, the bits, and the answer under its ``ANSWER``."""
+"""A line of the file: the query, the bits, and the answer under the name in ``KINDS``."""
 
 
 def numbers(case: Known, source: Bits) -> Sequence[int]:
@@ -55,16 +54,16 @@ KINDS: Mapping[str, tuple[Callable[[Known, Bits], Sequence[int]], str]] = {
     "choices": (choices, "chosen"),
     "weighted": (weighted, "chosen"),
 }
-"""How each kind of line is answered, and the name of its answer."""
+"""For each kind of line, the function that answers it and the key of the known answer."""
 
 
 def wrong_answers() -> tuple[int, list[str]]:
-    """Returns the number of known answers, and a text for each line whose answers are others."""
+    """The number of known answers, and a text for each line with a wrong answer."""
     content, total, wrong = json.loads(files(__package__).joinpath("known_draws.json").read_text()), 0, list[str]()
     for kind, (ask, name) in KINDS.items():
-        for place, known in enumerate(content[kind]):
-            bits = BytesIO(bytes.fromhex(known["bits"]))
-            total += len(known[name])
-            if list(ask(known, Bits(bits.read))) != known[name] or bits.read():
-                wrong.append(f"{kind} {place}")
+        for number, case in enumerate(content[kind]):
+            bits = BytesIO(bytes.fromhex(case["bits"]))
+            total += len(case[name])
+            if list(ask(case, Bits(bits.read))) != case[name] or bits.read():
+                wrong.append(f"{kind} {number}")
     return total, wrong

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``selftest``: tests every claim, fits every miner, and reports.
 
-Order: what the test saw, as values, JSON and one HTML page, of dummy tables, so that it may be shown to
-anybody; the measurement of one claim, its law and its ledger; of one miner; the whole test.
+The tables have dummy rows, so a report may be shown to anybody.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ from pinq.public.schema import Categorical, Column, Value
 
 CANNOT = (
     "A lower bound refutes a claim or fails to; it never proves one. The proofs are in docs/privacy.md.",
-    "Only these neighbouring tables were tried. They are the worst that are known of each question.",
+    "Only these neighbouring tables were tried. They are the worst that are known for each query.",
     "A fault that shows with a probability below about one in ten thousand draws is not seen.",
     "Canaries bound what one fit gave away to one guesser; of grouped and averaged models they see little.",
     "Nothing here measures times, memory or what the machine's other users may see; docs/threat-model.md has them.",
@@ -73,20 +72,17 @@ EVALUATED = (
 
 
 class _Bounded:
-    """A loss that is bounded from below."""
-
     epsilon: float
     bound: float
     weaker: float | None
 
     @property
     def holds(self) -> bool:
-        """Whether the claim is not refuted."""
         return self.bound <= self.epsilon
 
     @property
     def sharp(self) -> bool:
-        """Whether the smaller noise would have been seen."""
+        """Whether the bound refutes noise that is too small."""
         return self.weaker is not None and self.weaker > self.epsilon
 
 
@@ -95,12 +91,10 @@ class Finding(_Bounded):
     """The measured lower bound of a query's loss.
 
     Attributes:
-        name: The query.
         neighbours: The sense in which the two tables are neighbours.
-        epsilon: The claimed epsilon.
         draws: The number of draws from each table.
-        bound: The loss is above this but for a chance of one in a million.
-        weaker: The bound where noise is 15 % too small; None where it was not tried.
+        bound: The lower bound of the loss, wrong with a chance of one in a million.
+        weaker: The bound with noise that is 15 % too small; None if it was not measured.
     """
 
     name: str
@@ -113,12 +107,10 @@ class Finding(_Bounded):
 
 @dataclass(frozen=True)
 class Law:
-    """Whether draws follow the law that they must follow exactly.
+    """A test of draws against their exact law.
 
     Attributes:
-        name: The name of the law.
-        draws: The number of draws.
-        chance: The chance of draws at least as far from the law, by chi-square.
+        chance: The probability of draws at least as far from the law, by chi-square.
     """
 
     name: str
@@ -133,14 +125,13 @@ class Law:
 
 @dataclass(frozen=True)
 class Canary(_Bounded):
-    """The number of right guesses of single rows' presence from one fitted model.
+    """The number of correct guesses, from one fitted model, whether single rows were in its table.
 
     Attributes:
-        name: The miner.
         epsilon: The cost of the fit.
-        guesses, right: The number of guesses, and of right ones.
-        bound: The loss is above this but for a chance of one in a million.
-        weaker: The bound of a fit at ten times epsilon: noise ten times too small.
+        guesses, right: The numbers of guesses, and of correct guesses.
+        bound: The lower bound of the loss, wrong with a chance of one in a million.
+        weaker: The bound of a fit at ten times epsilon, which has a tenth of the noise.
     """
 
     name: str
@@ -153,7 +144,7 @@ class Canary(_Bounded):
 
 @dataclass(frozen=True)
 class Check:
-    """Something that either holds or does not: a ledger, a policy."""
+    """A yes-or-no result, of a ledger or a policy."""
 
     name: str
     holds: bool
@@ -168,12 +159,9 @@ class Report:
     """The results of the whole self-test.
 
     Attributes:
-        version: The version of the package.
         at: The time at which it began, UTC.
-        seconds: The time that it took.
-        through: The way of the queries, ``in this process`` or ``through a server``.
-        findings, laws, canaries, checks: The measurements.
-        left_out: The steps that were left out, for want of time or of a ledger.
+        through: The way of the queries: ``in this process`` or ``through a server``.
+        left_out: The omitted steps, for lack of time or of a ledger.
     """
 
     version: str
@@ -188,13 +176,12 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was refuted."""
         results: list[Result] = [*self.findings, *self.laws, *self.canaries, *self.checks]
         return all(result.holds for result in results)
 
     @property
     def power(self) -> str:
-        """The number of faults that the test would have seen, as a sentence."""
+        """The number of faults that the test would have found, as a sentence."""
         questions, miners = (
             f"{sum(each.sharp for each in tried)} of {len(tried)}" for tried in (self.findings, self.canaries)
         )
@@ -205,11 +192,10 @@ class Report:
         return f"Report({verdict}: {len(self.findings)} claims, {len(self.laws)} laws, {len(self.canaries)} miners)"
 
     def to_json(self) -> str:
-        """Returns everything as JSON, with the verdicts."""
         return json.dumps(asdict(self) | {"holds": self.holds, "power": self.power, "cannot_show": CANNOT}, indent=1)
 
     def tables(self) -> list[tuple[str, Sequence[str], list[list[str]]]]:
-        """Returns titles, heads and rows of texts, for a terminal and for a page."""
+        """Titles, heads and rows of texts, for a terminal and for a page."""
         claims = [
             [each.name, each.neighbours, f"{each.epsilon:g}", f"{each.draws:,}", f"{each.bound:.3f}", *_seen(each)]
             for each in self.findings
@@ -236,7 +222,6 @@ class Report:
         ]
 
     def to_html(self) -> str:
-        """Returns one self-contained page."""
         title = "Self-test of pinq"
         head = f"pinq {self.version}, {self.at} UTC, {self.through}, {self.seconds / 60:.1f} minutes"
         verdict = "Nothing was refuted." if self.holds else "A claim was refuted: do not release answers."
@@ -269,11 +254,11 @@ def _verdict(holds: bool) -> str:
 
 
 def chi_square(drawn: np.ndarray, law: np.ndarray) -> float:
-    """Returns how likely draws so far from a law are, by chi-square; 0 for impossible draws.
+    """The probability, by chi-square, of draws at least as far from a law; 0 for impossible draws.
 
     Args:
         drawn: Outcomes 0, 1, ..., shape (draws,).
-        law: Their probabilities. Outcomes that are expected less than ten times are taken together.
+        law: Their probabilities, shape (outcomes,); rare outcomes (expected less than ten times) count as one.
     """
     from scipy import stats
 
@@ -282,7 +267,7 @@ def chi_square(drawn: np.ndarray, law: np.ndarray) -> float:
         return 0.0
     rare = wanted < 10
     if rare.any():
-        # Where 30, 6, 2, and 2 are wanted, the last three are one outcome, of which 10 are.
+        # Expected numbers 30, 6, 2 and 2: the last three become one outcome, expected 10 times.
         counts, wanted = np.append(counts[~rare], counts[rare].sum()), np.append(wanted[~rare], wanted[rare].sum())
         if wanted[-1] < 1e-9:
             counts, wanted = counts[:-1], wanted[:-1]
@@ -292,15 +277,15 @@ def chi_square(drawn: np.ndarray, law: np.ndarray) -> float:
 
 
 Exact = tuple[np.ndarray, np.ndarray]
-"""What noise is added to in each copy of two tables, shape (copies, numbers) each."""
+"""The numbers without noise of each copy in both tables, shape (copies, numbers) each."""
 
 Guess = Callable[[PrivateQueryable, Fraction, str, str, Sequence[Value], Value], np.ndarray]
 """``miners.canaries.Fit``."""
 
-ERROR = 1e-6  # how likely a right system is refuted by one claim
+ERROR = 1e-6  # the probability that one claim refutes a correct system
 LESS_NOISE = Fraction(85, 100)
 CANARIES = 1_000
-SURE = Fraction(10**4)  # epsilon at which numbers have next to no noise
+SURE = Fraction(10**4)  # an epsilon at which numbers have almost no noise
 FIT_EPSILON = Fraction(2)
 
 
@@ -315,9 +300,9 @@ class Time:
 def measure_claim(claim: Claim, door: Door, folder: Path, limit: Time) -> list[Result]:
     """Bounds a query's loss from below, at its epsilon and with noise that is 15 % too small.
 
-    To ask at epsilon / .85 is to have noise 15 % too small: so the power is seen, not computed. The
-    draws from the first table are held against their law, where it is known, and the ledger's total
-    against what was asked.
+    A query at epsilon / 0.85 has noise that is 15 % too small, so the power of the test is measured, not computed. The
+    draws from the first table are compared with their law, if it is known, and the ledger's total with the requested
+    cost.
     """
     worlds = publish(claim.pair, claim.schema, folder, limit.draws)
     with door(worlds) as handles:
@@ -328,18 +313,18 @@ def measure_claim(claim: Claim, door: Door, folder: Path, limit: Time) -> list[R
             for epsilon in (EPSILON, EPSILON / LESS_NOISE)
         ]
         runs = _in_turns([series for pair in pairs for series in pair], limit)
-        # Both sides of a test need as many draws; a request that went wrong may give one side more.
+        # Both sides of a test need equally many draws; a failed request may give one side more.
         bounds = [
             epsilon_lower_bound(
-                lambda drawn, most: drawn[:most], before.outcomes, after.outcomes, runs=runs, error=ERROR
+                lambda drawn, number: drawn[:number], before.outcomes, after.outcomes, runs=runs, error=ERROR
             )
             for before, after in pairs
         ]
         wrong = [
             Fraction(0)
-            if any(each.failed for each in asked)
-            else handle.budget.spent - earlier - sum(each.charge for each in asked)
-            for handle, earlier, asked in zip(handles, spent, zip(*pairs, strict=True), strict=True)
+            if any(each.failed for each in both)
+            else handle.budget.spent - earlier - sum(each.charge for each in both)
+            for handle, earlier, both in zip(handles, spent, zip(*pairs, strict=True), strict=True)
         ]
     results: list[Result] = [Finding(claim.name, claim.pair.neighbours, float(EPSILON), runs, *bounds)]
     results.append(_verified(worlds[0], claim.name, [each for each in wrong if each]))
@@ -350,19 +335,19 @@ def measure_claim(claim: Claim, door: Door, folder: Path, limit: Time) -> list[R
 
 
 def _chance(outcomes: Sequence[Hashable], law: Mapping[Hashable, float]) -> float:
-    """The probability of outcomes as far from a distribution; outcomes without a name count as one."""
-    places = {outcome: place for place, outcome in enumerate(law)}
-    drawn = np.array([places.get(outcome, len(law)) for outcome in outcomes])
+    """The probability of outcomes at least as far from a distribution; outcomes without a name count as one."""
+    numbers = {outcome: number for number, outcome in enumerate(law)}
+    drawn = np.array([numbers.get(outcome, len(law)) for outcome in outcomes])
     return chi_square(drawn, np.array([*law.values(), max(0.0, round(1 - sum(law.values()), 9))]))
 
 
 class _Series:
-    """One table that is queried at one epsilon repeatedly.
+    """Repeated queries of one table at one epsilon.
 
     Attributes:
-        outcomes: One for each copy and request; a refusal or a failure is an outcome too.
-        failed: Whether a request did, whose charge may stand or not.
-        charge: The charge of the requests that were answered.
+        outcomes: An outcome for each copy and request; a refusal or a failure is an outcome too.
+        failed: Whether a request failed, so that its charge is unknown.
+        charge: The charge of the answered requests.
     """
 
     def __init__(
@@ -374,7 +359,6 @@ class _Series:
         self.failed, self.charge = False, Fraction(0)
 
     def ask(self) -> None:
-        """Asks all copies once more."""
         try:
             drawn = self._claim.ask(self._parts, self._epsilon)
             self.outcomes += drawn if self._exact is None else _likelihoods(np.asarray(drawn), *self._exact)
@@ -385,10 +369,9 @@ class _Series:
 
 
 def _in_turns(series: Sequence[_Series], limit: Time) -> int:
-    """Asks all series until there are draws enough or the time is over; returns the number of each.
+    """Queries all series in turns until there are enough draws or the time is over; returns the least number of draws.
 
-    In turns, for a bound is as sharp as the shortest series is long: one after another, the last
-    one would have what time the others left.
+    In turns, because the shortest series limits the bound.
     """
     while True:
         for each in series:
@@ -399,7 +382,7 @@ def _in_turns(series: Sequence[_Series], limit: Time) -> int:
 
 
 def _exact(claim: Claim, worlds: Sequence[World], handles: Sequence[PrivateQueryable]) -> Exact | None:
-    """The numbers of each copy in both tables, with next to no noise; None where a query fails."""
+    """The numbers of each copy in both tables, with almost no noise; None if a query fails."""
     try:
         before, after = (
             np.asarray(claim.ask(handle.partition(world.partition), SURE))
@@ -411,10 +394,9 @@ def _exact(claim: Claim, worlds: Sequence[World], handles: Sequence[PrivateQuery
 
 
 def _likelihoods(drawn: np.ndarray, before: np.ndarray, after: np.ndarray) -> list[Hashable]:
-    """An outcome for each copy: a number itself; of several, how much nearer they are to one table's.
+    """An outcome for each copy: the number, or of several numbers the log ratio of their likelihoods on both tables.
 
-    That is the logarithm of the ratio of their likelihoods under Laplace noise, in hundredths of
-    the largest: no event tells the tables better apart.
+    Noise is Laplace's; the ratio is in hundredths of the largest, and no other event distinguishes the tables better.
     """
     if drawn.shape[1] == 1:
         return list(np.round(drawn[:, 0], 3).tolist())
@@ -435,32 +417,32 @@ def _verified(world: World, name: str, wrong: Sequence[Fraction]) -> Check:
 
 
 def measure_canary(name: str, fit: Guess, folder: Path, _: Time | None = None) -> list[Result]:
-    """Guesses from one fitted model which of many rows were in its table.
+    """Guesses from one fitted model which rows were in its table.
 
-    Each of 1,000 values has a row of class p, and by a coin of its own a row of class n, its canary.
-    The half of the values that the model gives the larger share of n are guessed to have it. With a
-    loss of at most epsilon as many are right as of coins with probability e^eps / (1 + e^eps), or
-    fewer (Steinke, Nasr & Jagielski 2023, Theorem 5.2, for delta = 0): the bound is the least loss
-    with which so many are not too unlikely. Also of the quarter with the clearest shares.
+    Each of 1,000 values has a row of class p, and with probability 1/2 a row of class n, its canary. The guess: the
+    half of the values with the larger share of n in the model have their canary. With a loss of at most epsilon, no
+    more guesses are right than of coins with probability e^eps / (1 + e^eps) (Steinke, Nasr & Jagielski 2023, Theorem
+    5.2, for delta = 0): the bound is the least loss that makes so many right guesses likely enough. The quarter with
+    the clearest shares is tested too.
     """
     results = []
     for number, epsilon in enumerate((FIT_EPSILON, 10 * FIT_EPSILON)):
         inside, shares = _fitted(fit, epsilon, folder / f"{name}-{number}")
-        # A hair of randomness puts equal shares in an order that says nothing.
+        # Tiny random numbers put equal shares in random order.
         order = np.argsort(shares + np.random.default_rng().uniform(0, 1e-9, CANARIES))
         eighth = CANARIES // 8
         sure = np.concatenate([order[:eighth], order[-eighth:]])
-        for taken in (order, sure):
-            guessed = np.arange(len(taken)) >= len(taken) // 2
-            right = int((guessed == inside[taken]).sum())
-            results.append((number, right, len(taken), _least_loss(right, len(taken))))
+        for guesses in (order, sure):
+            guessed = np.arange(len(guesses)) >= len(guesses) // 2
+            right = int((guessed == inside[guesses]).sum())
+            results.append((number, right, len(guesses), _least_loss(right, len(guesses))))
     best = max((result for result in results if result[0] == 0), key=lambda result: result[3])
     weaker = max(result[3] for result in results if result[0] == 1)
     return [Canary(name, float(FIT_EPSILON), best[2], best[1], best[3], weaker)]
 
 
 def _fitted(fit: Guess, epsilon: Fraction, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Fits once; returns for each canary whether it was in the table, and the model's probability, (canaries,)."""
+    """Fits once; for each canary, whether it was in the table, and the model's probability of its class."""
     folder.mkdir()
     inside = np.random.default_rng().integers(2, size=CANARIES).astype(bool)
     here = np.flatnonzero(inside)
@@ -476,11 +458,11 @@ def _fitted(fit: Guess, epsilon: Fraction, folder: Path) -> tuple[np.ndarray, np
 
 
 def _least_loss(right: int, guesses: int) -> float:
-    """Returns the largest loss that so many right guesses refute, at half of ``ERROR``."""
+    """The largest loss that so many right guesses refute, at half of ``ERROR``."""
     from scipy.stats import beta
 
-    # All of 250 guesses right: the probability of a right one is above .94 but for 5e-7, so the
-    # loss is above ln(.94 / .06) = 2.8.
+    # All of 250 guesses right: the probability of a right guess is above 0.94, wrong with 5e-7, so the loss is above
+    # ln(0.94 / 0.06) = 2.8.
     share = float(beta.ppf(ERROR / 2, right, guesses - right + 1)) if right else 0.0
     return max(0.0, math.log(share / (1 - share))) if 0 < share < 1 else 0.0
 
@@ -491,7 +473,7 @@ FEWEST = 2_000
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of the test: ``done`` of ``total`` steps, ``name`` is next."""
+    """The progress of the test: ``done`` of ``total`` steps; ``name`` is the next."""
 
     done: int
     total: int
@@ -508,18 +490,17 @@ def selftest(
     """Measures the real privacy loss of the installed system, on dummy tables.
 
     Args:
-        policy: The policy whose schema is tested, on dummy rows; its source is compared with it and its ledger's
-            chain verified, and they are asked nothing. None for columns of every kind.
-        minutes: The approximate limit of time. With less there are fewer draws, and less is seen.
-        server: Whether queries go through ``pinq serve``, which is started for it, instead of this
-            process.
+        policy: The policy whose schema is tested, on dummy rows; its source and its ledger are verified, without a
+            query. None for columns of every kind.
+        minutes: The approximate limit of time; with less, there are fewer draws and the test has less power.
+        server: Whether queries go through ``pinq serve``, started for the test, instead of this process.
         progress: A function that is called before each step.
 
     Returns:
-        What was seen. ``holds`` is False where a claim was refuted.
+        The report; ``holds`` is False if a claim was refuted.
 
     Raises:
-        QueryError: ``minutes`` is no such number, or no miners are registered.
+        QueryError: ``minutes`` is out of range, or no miners are registered.
         Unavailable: The server did not start.
     """
     if not is_number(minutes, 0.05, 24 * 60):
@@ -528,16 +509,16 @@ def selftest(
     left_out: list[str] = []
     loaded = None if policy is None else load_policy(policy)
     results: list[Result] = [_known(), *([] if loaded is None else _checked(loaded, left_out))]
-    claims, unasked = claims_of(MADE_UP if loaded is None else loaded.schema_)
-    left_out += unasked
+    claims, untested = claims_of(MADE_UP if loaded is None else loaded.schema_)
+    left_out += untested
     steps = _steps(server, claims)
     for done, (name, seconds, measure) in enumerate(steps):
         progress(Progress(done, len(steps), name))
-        left = began + 60 * minutes - monotonic()
-        if left <= 0:
+        remaining = began + 60 * minutes - monotonic()
+        if remaining <= 0:
             left_out.append(name)
             continue
-        pace = min(1.0, left / sum(later for _, later, _ in steps[done:]))
+        pace = min(1.0, remaining / sum(later for _, later, _ in steps[done:]))
         limit = Time(max(FEWEST, round(DRAWS * pace)), monotonic() + 2 * pace * seconds)
         with tempfile.TemporaryDirectory(prefix="pinq-selftest-") as folder:
             results += measure(Path(folder), limit)
@@ -556,25 +537,28 @@ def selftest(
 
 
 Step = tuple[str, float, Callable[[Path, Time], list[Result]]]
-"""A measurement's name, for people; how many seconds all draws take, about; how to run it, in a folder of its own."""
+"""The name of a measurement; the approximate seconds for all draws; a function that runs it in an empty folder."""
 
 
 def _steps(server: bool, claims: Sequence[Claim]) -> list[Step]:
     door = through_a_server if server else in_process
-    asked = [(claim.name, claim.seconds, partial(measure_claim, claim, door)) for claim in claims]
+    measured = [(claim.name, claim.seconds, partial(measure_claim, claim, door)) for claim in claims]
     fits = plugin("pinq.selftest", "miners", "A self-test fits miners.")
     # A short test has time for the first claims and the miners.
-    return [*asked[:2], *((name, 2.0, partial(measure_canary, name, fit)) for name, fit in fits.items()), *asked[2:]]
+    return [
+        *measured[:2],
+        *((name, 2.0, partial(measure_canary, name, fit)) for name, fit in fits.items()),
+        *measured[2:],
+    ]
 
 
 def _known() -> Check:
-    """Compares the samplers with known answers."""
     total, wrong = wrong_answers()
     return Check("known answers of the samplers", not wrong, f"{total:,} numbers, wrong: {', '.join(wrong) or 'none'}")
 
 
 def _checked(policy: Policy, left_out: list[str]) -> list[Result]:
-    """Compares a provider's policy with its source, and replays its ledger where there is one."""
+    """Compares a policy with its source, and replays its ledger if there is one."""
     report, name = check(policy), f"ledger of {policy.dataset}"
     checks: list[Result] = [
         Check(f"policy {policy.dataset}", report.ready, "; ".join(report.problems) or "fits its source")
