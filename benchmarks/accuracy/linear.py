@@ -112,13 +112,14 @@ def curved(runs: int) -> Rows:
         schema, target, rows = load(data)
         rows = rows[list(schema.columns)].dropna(subset=[target])
         for epsilon in (0.5, 1.0, 4.0, 16.0):
-            found = np.zeros(2)
+            found = []
             for run in range(runs):
                 tested = np.random.default_rng(run).random(len(rows)) < 0.25
                 with pinq.simulate(schema, data=rows[~tested], epsilon=UNLIMITED_EPSILON) as handle:
                     fits = [kind(epsilon=epsilon).fit(handle, target) for kind in DISCRIMINANTS]
-                found += [fit.score(rows[tested]) / runs for fit in fits]
-            yield [data, f"{epsilon:g}", *(f"{share:.3f}" for share in found)]
+                found.append([fit.score(rows[tested]) for fit in fits])
+            error = np.std(np.diff(found), ddof=1) / np.sqrt(runs)
+            yield [data, f"{epsilon:g}", *(f"{share:.3f}" for share in np.mean(found, axis=0)), f"{error:.3f}"]
 
 
 def _within(schema: Schema, frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
@@ -357,10 +358,10 @@ def main() -> None:
             lambda: classified(max(2, runs // 2)),
         ),
         "curves": (
-            f"Share of a quarter of the rows whose class is predicted, another quarter in each of {runs} runs: "
-            f"{' / '.join(miners[:2])}.",
-            ["table", "epsilon", *miners[:2]],
-            lambda: curved(runs),
+            f"Share of a quarter of the rows whose class is predicted, another quarter in each of {4 * runs} runs: "
+            f"{' / '.join(miners[:2])} / standard error of their difference.",
+            ["table", "epsilon", *miners[:2], "error"],
+            lambda: curved(4 * runs),
         ),
         "regression": (
             f"R² on a quarter of the rows, another quarter in each of {runs} runs; predictions cut to the bounds, "

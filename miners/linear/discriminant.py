@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Discriminants: each class is a normal distribution, with a common covariance or with its own.
 
-``QuadraticDiscriminant`` queries the sums and the products of each class, which are disjoint and cost as
-much as one. ``LinearDiscriminant`` takes products of each class if public facts show that their noise is small.
-Otherwise it queries the sums of each class and the products of all rows, which have less noise, but weight
-a row differently. Noise in a covariance can make a small variance 0 or negative, so every eigenvalue is
-at least a fraction of the largest eigenvalue of the noise alone. Means, sizes and covariances of
-classes shrink to those of all classes, as far as noise explains their differences.
+``LinearDiscriminant`` takes products of each class if public facts show that their noise is small. Classes
+are disjoint, so their products cost as much as those of one class. Otherwise it queries the sums of each class
+and the products of all rows, which have less noise, but weight a row differently. ``QuadraticDiscriminant``
+makes the same queries if the linear one takes products of each class: shapes follow from them at no cost.
+Otherwise it queries the sums and the products of each class, or has one shape. Noise in a covariance can make a
+small variance 0 or negative, so every eigenvalue is at least a fraction of the largest eigenvalue of the noise
+alone, the same for all classes. Means, sizes and covariances of classes shrink to those of all classes, as
+far as noise explains their differences.
 
 A class has a shape of its own only in its numeric columns: the variance of an indicator follows from its
 mean. Numbers with long tails are often far from the mean of every class, where a small difference of
@@ -26,7 +28,7 @@ import numpy as np
 from miners.budget.plan import PlanLine, tell
 from miners.estimator import Classifier, require_varied
 from miners.fitted.node import as_array
-from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState, draw_map
+from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState, Shape, draw_map
 from miners.linear.moments import (
     ROOT,
     Coordinates,
@@ -250,9 +252,10 @@ def classes_apart(
     weights = (signals / (signals + errors**2 + 1e-300)) ** 2
 
     def pulled(weights: np.ndarray) -> np.ndarray:
-        noise = np.hypot(weights * errors, (1 - weights) * together).tolist()
-        shapes = zip(common + weights[:, None, None] * apart, noise, strict=True)
-        return np.array([_lifted(shape, LIFTED_OWN * noise_edge(each, len(centre))) for shape, each in shapes])
+        # One floor: a small class has more noise, and rare indicators would have a larger variance in it alone.
+        noise = float(np.hypot(weights * errors, (1 - weights) * together).max())
+        shapes = common + weights[:, None, None] * apart
+        return np.array([_lifted(shape, LIFTED_OWN * noise_edge(noise, len(centre))) for shape in shapes])
 
     shapes = pulled(weights)[:, numeric][:, :, numeric]
     share = normal_share(norm, proportions, means[:, numeric], shapes, variances[numeric])
@@ -267,7 +270,7 @@ class DiscriminantFit(LinearFit):
         target = self.target
         coordinates = Coordinates.asked(handle, self.schema, self.columns, self.costs[0])
         classes = handle.partition(Values(target))
-        if self.shape != "each":
+        if self.sums:
             sums, noise = noisy_products(classes, coordinates.products(self.norm, "sums"), self.costs[1])
             sizes, means = class_means(sums[: self.classes] * coordinates.reach**2, noise * coordinates.reach**2)
         parts = (
@@ -276,18 +279,17 @@ class DiscriminantFit(LinearFit):
         moments = NoisyMoments.asked(parts, coordinates, self.norm, self.costs[-1])
         moments = NoisyMoments(moments.matrices[: self.classes], moments.deviation)
         tell((*self.warnings(moments.rows), *coordinates.doubts))
-        if self.shape == "each":
-            return Gaussians(coordinates, target, *classes_apart(moments, coordinates, self.norm, separate=False))
-        if self.shape == "own":
-            *_, shapes = classes_apart(moments, coordinates, self.norm, separate=True)
-        else:
-            shapes = pooled_shape(sizes, means, moments)
+        if not self.by_class:
+            return Gaussians(coordinates, target, sizes, means, pooled_shape(sizes, means, moments))
+        *found, shapes = classes_apart(moments, coordinates, self.norm, self.separate)
+        if not self.sums:
+            sizes, means = found
         return Gaussians(coordinates, target, sizes, means, shapes)
 
     def lines(self) -> Sequence[PlanLine]:
         """Returns a line for each query."""
         *scales, products = super().lines()
-        if self.shape == "each":
+        if not self.sums:
             return *scales, products
         classes = self.schema.columns[self.target].codes
         sums = product_line(self.schema, self.norm, "sums", "sums of columns", self.costs[1], 1, classes)
@@ -295,7 +297,7 @@ class DiscriminantFit(LinearFit):
 
     def notes(self) -> tuple[str, ...]:
         """Returns the unit of noise, and the number of covariances."""
-        shape = "each class has its own covariance." if self.shape == "own" else "all classes share one covariance."
+        shape = "each class has its own covariance." if self.separate else "all classes share one covariance."
         return (*super().notes(), shape)
 
     def doubt(self, edge: float, rows: int) -> str:
@@ -378,5 +380,6 @@ class QuadraticDiscriminant(LinearDiscriminant):
 
     def _checked(self, schema: Schema, target: str) -> DiscriminantFit:
         pooled = super()._checked(schema, target)
-        separate = DiscriminantFit.of(self, schema, pooled.columns, target, "own")
-        return pooled if separate.hidden else separate
+        shape: Shape = "curved" if pooled.by_class else "own"
+        separate = DiscriminantFit.of(self, schema, pooled.columns, target, shape)
+        return pooled if separate.hidden or not separate.norm.numeric else separate

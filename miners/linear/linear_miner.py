@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pinq.analyst.queryable import PrivateQueryable
 
 
-Shape = Literal["regression", "components", "pooled", "each", "own"]
+Shape = Literal["regression", "components", "pooled", "each", "curved", "own"]
 """The learned model; for classes: a covariance of all rows, the mean of the classes' covariances, or one for each."""
 
 REGIMES: Mapping[Shape, tuple[tuple[int, ...], float]] = {
@@ -38,6 +38,7 @@ REGIMES: Mapping[Shape, tuple[tuple[int, ...], float]] = {
     "components": ((15, 85), 1.0),  # scales, products
     "pooled": ((5, 60, 35), 1.0),  # scales, sums of each class, products of all rows
     "each": ((15, 85), 0.2),  # scales, products of each class
+    "curved": ((15, 85), 0.2),  # as "each", from which the shapes of classes follow, too
     # Scales, sums of each class, products of each; the limit is for numeric columns, which alone have own shapes.
     "own": ((8, 22, 70), 0.75),
 }
@@ -152,7 +153,17 @@ class LinearFit(FitPlan["PrivateQueryable"]):
     @property
     def by_class(self) -> bool:
         """Whether the products of each class are queried."""
-        return self.shape in ("each", "own")
+        return self.shape in ("each", "curved", "own")
+
+    @property
+    def separate(self) -> bool:
+        """Whether each class has a covariance of its own."""
+        return self.shape in ("curved", "own")
+
+    @property
+    def sums(self) -> bool:
+        """Whether sums of each class are queried apart from products."""
+        return self.shape in ("pooled", "own")
 
     @property
     def classes(self) -> int:

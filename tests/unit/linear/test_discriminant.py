@@ -87,6 +87,32 @@ def test_shapes_of_their_own_are_never_far_behind_one_shape(epsilon: float) -> N
     assert curve > line - 0.01
 
 
+def test_rare_values_of_a_small_class_have_no_shape_of_their_own() -> None:
+    """Noise in a small class must not give its indicators a larger variance: each rare value would decide its class."""
+    draw, flags = np.random.default_rng(4), [f"k{number}" for number in range(12)]
+    label = draw.random(ROWS) < 0.15
+    numbers = pd.DataFrame(draw.normal(size=(ROWS, 2)) * (1 + label[:, None]), columns=["x1", "x2"])
+    rare = pd.DataFrame(np.where(draw.random((ROWS, 12)) < 0.01, "v", "u"), columns=flags)
+    kinds = {name: Categorical(values=("u", "v")) for name in flags}
+    columns = {"x1": COLUMNS["x1"], "x2": COLUMNS["x2"], **kinds, "y": Categorical(values=("c0", "c1"))}
+    frame = pd.concat([numbers, rare], axis=1).assign(y=np.where(label, "c1", "c0"))
+    with simulated(Schema(max_rows=ROWS, columns=columns), data=frame, epsilon=4) as handle:
+        miner: Any = QuadraticDiscriminant(epsilon=4).fit(handle, "y")
+    found = miner.gaussians_
+    usual, small = np.diagonal(found.covariances, axis1=1, axis2=2)
+    assert small[2:] == pytest.approx(usual[2:], rel=0.1)
+    assert small[:2].min() > 1.5 * usual[:2].max()
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0, 16.0])
+def test_own_shapes_cost_nothing_where_the_linear_one_has_products_of_each_class(epsilon: float) -> None:
+    """Both make the same queries then."""
+    line, curve = (
+        kind(epsilon=epsilon).plan(SCHEMA, "y").lines for kind in (LinearDiscriminant, QuadraticDiscriminant)
+    )
+    assert (line == curve) is (line[-1].parts > 1)
+
+
 def test_normal_rows_have_shapes_of_their_own() -> None:
     """The share is near 1 for normal classes, also of different spreads, and small for long tails."""
     draw, norm = np.random.default_rng(3), Norm(5, 0)
@@ -113,10 +139,11 @@ def test_a_common_shape_does_not_see_shapes() -> None:
 
 def test_public_facts_say_whether_classes_have_shapes_of_their_own() -> None:
     """The plan says which, and what it asks; noise that hides all is warned of."""
-    own, pooled = (QuadraticDiscriminant(epsilon=epsilon).plan(SCHEMA, "y") for epsilon in (4, 0.005))
-    assert "each class has its own covariance." in own.notes
+    own, dim, pooled = (QuadraticDiscriminant(epsilon=epsilon).plan(SCHEMA, "y") for epsilon in (4, 0.15, 0.005))
+    assert all("each class has its own covariance." in plan.notes for plan in (own, dim))
     assert "all classes share one covariance." in pooled.notes
-    assert [line.parts for line in own.lines] == [1, 4, 4]
+    assert [line.parts for line in own.lines] == [1, 4]
+    assert [line.parts for line in dim.lines] == [1, 4, 4]
     assert [line.parts for line in pooled.lines] == [1, 4, 1]
     assert not own.warnings
     # Products of each class have so little noise that one shape is their mean, too.
