@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fitted models: trees, forests, and their pictures, arrays and JSON.
 
-Nothing here sends a query; everything is post-processing of answers. Read ``tree.py`` first.
+They send no query; everything is post-processing of answers. Read ``tree.py`` first.
 """

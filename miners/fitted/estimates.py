@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This module turns noisy answers that contradict each other into one estimate for every node.
+"""One estimate for every node, from noisy answers that contradict each other.
 
-The answers about a tree overlap: there are class counts of a node and class counts of its children.
-Each row is in one child only, so the true numbers add up, and so do the estimates. Among all
-unbiased linear estimates they have the smallest variance at every node. (That holds for a fixed
-tree; where a noisy count also chose the split or stopped it, a little less is known.)
+The answers about a tree overlap: there are class counts of a node and class counts of its children. Each row is in one
+child only, so the true numbers add up, and so do the estimates. Among all unbiased linear estimates they have the
+smallest variance at every node. (For a fixed tree; a noisy count that also chose or stopped a split leaves slightly
+less information.)
 
 Privacy:
     Claim: free. Why: functions of differentially private answers and of their public variances
@@ -30,19 +30,19 @@ WINDOW = 5  # standard deviations on each side of a noisy number of rows: less t
 
 
 def least_squares(children: Children, answers: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the best linear unbiased estimates of quantities that add up along a tree.
+    """The best linear unbiased estimates of quantities that add up along a tree.
 
     For example, the answer of a root is 10, those of its two leaves are 4 and 3, each with variance
     one. The leaves' sum is 7 with variance 2, so the root's estimate is 7 + 2/3 (10 - 7) = 9 with
     variance 2/3. The gain of 2 is shared out evenly: the leaves become 5 and 4.
 
     Args:
-        children: The indices of each node's children, which are greater than its own. A
-            node that is nobody's child is a root; there may be several.
-        answers: Noisy value of each node, shape (nodes, k): k quantities that share their
-            variances; anything where the variance is infinite.
-        variances: The variances of the noise in each row of ``answers``, shape (nodes,), greater than 0; infinite
-            where nothing was asked, which a leaf cannot be.
+        children: The indices of each node's children, greater than the node's; a node without parent is a root, of
+            which there may be several.
+        answers: Noisy value of each node, shape (nodes, k): k quantities with equal variances; any value if the
+            variance is infinite.
+        variances: The variances of the noise in each row of ``answers``, shape (nodes,), greater than 0; infinite for a
+            node without an answer, which cannot be a leaf.
 
     Returns:
         Estimates, shape (nodes, k), and the variances of their noise, shape (nodes,).
@@ -75,7 +75,7 @@ def least_squares(children: Children, answers: np.ndarray, variances: np.ndarray
 
 
 def _family(children: Children) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Returns the parent of each node, its own number for a root, and the nodes of each depth."""
+    """The parent of each node, its own number for a root, and the nodes of each depth."""
     counts = np.fromiter(map(len, children), dtype=np.int64, count=len(children))
     parents = np.arange(len(children))
     parents[np.fromiter(chain.from_iterable(children), dtype=np.int64)] = np.repeat(parents, counts)
@@ -87,24 +87,18 @@ def _family(children: Children) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def _sums(values: np.ndarray, parents: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Returns the sum of these nodes' values for each parent, shape like ``values``."""
+    """The sum of these nodes' values for each parent, shape like ``values``."""
     totals = np.zeros_like(values)
     np.add.at(totals, parents[below], values[below])
     return totals
 
 
 def noise_dominated(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Finds the nodes with no more rows than their noise, shape (nodes,); never the root.
+    """The nodes with no more rows than their noise, shape (nodes,); never the root.
 
-    A node is noise-dominated if its counts add up to no more than the standard deviation of the
-    noise in that sum, or if its parent is noise-dominated. Where counts are used without smoothing,
-    a node is noise-dominated if none of its counts is above 0. The counts of such a node say
-    nothing about later rows.
-
-    Args:
-        children: As for ``class_probabilities``.
-        counts: As for ``class_probabilities``.
-        deviations: As for ``class_probabilities``.
+    A node is noise-dominated if its counts add up to no more than the standard deviation of the noise in that sum, or
+    if its parent is noise-dominated. Without smoothing, a node is noise-dominated if none of its counts is above 0. The
+    counts of such a node say nothing about later rows. Arguments as for ``class_probabilities``.
     """
     rows, noise = counts.sum(axis=1), np.asarray(deviations) * np.sqrt(counts.shape[1])
     result: np.ndarray = np.where(noise > 0, rows <= noise, (counts <= 0).all(axis=1))
@@ -116,19 +110,17 @@ def noise_dominated(children: Children, counts: np.ndarray, deviations: np.ndarr
 
 
 def class_probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Returns each node's expected class probabilities, shape (nodes, classes); rows add up to 1.
+    """Each node's expected class probabilities, shape (nodes, classes); rows add up to 1.
 
-    A noise-dominated node has its parent's probabilities. Any other node has the posterior mean of
-    its own. The parent's probabilities p are taken as certain, and those of the root's parent as
-    uniform:
+    A noise-dominated node has its parent's probabilities. Any other node has the posterior mean of its probabilities.
+    The parent's probabilities p are taken as exact, and those of the root's parent as uniform:
 
     - The counts of a node of N rows with probabilities q are y = N q + noise, one noise of
       deviation s for each of the k classes.
-    - Before y is seen any number N is as likely as any other. So is any u from 0 to 1 in q = p + d,
-      with d normal, the same in all directions of the plane of probabilities, and E|d|^2 = u^2 (1
-      - |p|^2). With u = 0 a node is like its parent. With u = 1 it is as far from it as pure nodes
-      are: split the parent into nodes of one class each, and their mean squared distance from p is
-      its Gini impurity, 1 - |p|^2.
+    - Before y is seen any number N is as likely as any other. So is any u from 0 to 1 in q = p + d, with d normal, the
+      same in all directions of the plane of probabilities, and E|d|^2 = u^2 (1 - |p|^2). With u = 0 a node equals its
+      parent. With u = 1 it is as far from it as pure nodes are: split the parent into nodes of one class each, and
+      their mean squared distance from p is its Gini impurity, 1 - |p|^2.
     - In the direction of (1, ..., 1) the counts then tell how many rows there are, with variance k
       s^2. In the k - 1 directions across, y' has mean N p' and variance v = N^2 t + s^2, where t =
       u^2 (1 - |p|^2) / (k - 1); and E[q | y, N, u] = p + (N t / v) (y' - N p').
@@ -138,33 +130,27 @@ def class_probabilities(children: Children, counts: np.ndarray, deviations: np.n
     Counts of 8 and 2 at the root give 0.8 and 0.2 without noise, 0.78 and 0.22 with s = 1, and 0.58
     and 0.42 with s = 5.
 
-    So a node of few rows and much noise predicts nearly like its parent, the more so the purer the
-    parent is. A node of many rows that clearly differ has its own prediction. No constant is tuned:
-    the noise is public, and N and u take all possible values.
+    So a node of few rows and much noise predicts nearly like its parent, the more so the purer the parent is. A node of
+    many rows that clearly differ has a different prediction. No constant is tuned: the noise is public, and N and u
+    take all possible values.
 
     Args:
         children: The children of each node, the root first, parents before their children.
         counts: Estimated rows of each class, shape (nodes, classes).
-        deviations: Standard deviation of the noise in each of a node's counts, shape (nodes,); 0
-            where the counts are taken as they are, those below 0 as 0.
+        deviations: Standard deviation of the noise in each of a node's counts, shape (nodes,); 0 if counts are used
+            unchanged, those below 0 as 0.
     """
     return _probabilities(children, counts, deviations, np.zeros(len(children)))
 
 
 def smoothed_probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Returns ``class_probabilities``, but none of them 0 or 1 where there is noise.
+    """``class_probabilities``, but none of them 0 or 1 if there is noise; arguments as there.
 
     A small node without rows of a class may still get such rows later. So m rows with the parent's
     probabilities (uniform ones for the root) are added to a node's N rows (the m-estimate; Cestnik
     1990, "Estimating probabilities"): one row, and half a row for each row of the noise's
     deviation, because N is about as uncertain as that. A node of 19 rows of one class, next to no
     noise and below a parent of 60 %, predicts 1 - 0.4 / 20, which is 98 %.
-
-    Args:
-        children: As for ``class_probabilities``.
-        counts: As for ``class_probabilities``.
-        deviations: As for ``class_probabilities``; where it is 0 counts are taken as they are, without
-            more rows.
     """
     noise = np.asarray(deviations)
     # One row with the parent's probabilities is added to a node's own, and half a row more for each deviation of its
@@ -173,22 +159,16 @@ def smoothed_probabilities(children: Children, counts: np.ndarray, deviations: n
 
 
 def counted_probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Returns the proportions of counts, those below 0 as 0, with one more row like the parent's.
+    """The proportions of counts, those below 0 as 0, with one more row like the parent's; ``deviations`` are ignored.
 
-    A forest averages them over its trees, and noise with them. If each tree were shrunk towards its
-    parents as its own noise demands, the average would lose what all trees together show:
-    docs/forests.md.
-
-    Args:
-        children: As for ``class_probabilities``.
-        counts: As for ``class_probabilities``.
-        deviations: Ignored.
+    A forest averages them over its trees, and noise with them. If each tree were shrunk towards its parents by its
+    noise, the average would lose the evidence of all trees together: docs/forests.md.
     """
     return _probabilities(children, counts, np.zeros(len(children)), np.ones(len(children)))
 
 
 def _probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray, unseen: np.ndarray) -> np.ndarray:
-    """Returns class probabilities from the root down, and ``unseen`` more rows like the parent's."""
+    """Class probabilities from the root down, with ``unseen`` more rows like the parent's."""
     deviations, lost = np.asarray(deviations, dtype=np.float64), noise_dominated(children, counts, deviations)
     parents, levels = _family(children)
     # Level by level, because a node's probabilities depend on its parent's. The root's own row of
@@ -206,7 +186,7 @@ def _probabilities(children: Children, counts: np.ndarray, deviations: np.ndarra
 
 
 def _expected(counts: np.ndarray, before: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Returns the expected probabilities of nodes; ``before`` are their parents'."""
+    """The expected probabilities of nodes; ``before`` are their parents'."""
     # In units of the largest number of a node: squares of huge counts would overflow.
     unit = np.maximum(np.abs(counts).max(axis=1), deviations)[:, None]
     unit = np.where(unit > 0, unit, 1.0)
@@ -221,7 +201,7 @@ def _expected(counts: np.ndarray, before: np.ndarray, deviations: np.ndarray) ->
 
 
 def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Returns the posterior mean that ``class_probabilities`` derives, for several nodes at once.
+    """The posterior mean that ``class_probabilities`` derives, for several nodes at once.
 
     Arrays have shape (nodes, N, u) where they depend on the grid: one axis for the number of rows
     N, one for the distance u. Names and symbols: ``before`` is p, ``across`` is y', ``expected`` is
@@ -254,29 +234,21 @@ def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -
 
 
 def _midpoints(count: int) -> np.ndarray:
-    """Returns the middles of ``count`` equal parts of the interval from 0 to 1."""
     return (np.arange(count) + 0.5) / count
 
 
 def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Returns the inner product of each pair of rows, shape (nodes, 1, 1)."""
+    """The inner product of each pair of rows, shape (nodes, 1, 1)."""
     return np.asarray((left * right).sum(axis=1)[:, None, None])
 
 
 def moment_probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Returns class probabilities by the older rule, so that archived trees predict as before.
+    """Class probabilities by the older rule, so that archived trees predict the same.
 
-    If a node of k classes had the probabilities of its parent, noise alone would put its own at a
-    squared distance of about (k - 1) (deviation / rows)^2 (for even classes; up to twice that for
-    pure ones). Any larger distance counts as real: the node's own probabilities get the weight 1 -
-    expected / observed, or 0 if that is negative (method of moments, in the manner of James &
-    Stein).
-
-    Args:
-        children: The children of each node, the root first, parents before their children.
-        counts: Estimated rows of each class, shape (nodes, classes); below 0 counts as 0.
-        deviations: Standard deviation of the noise in each of a node's counts, shape (nodes,); 0
-            where the counts are taken as they are.
+    If a node of k classes had the probabilities of its parent, noise alone would put its proportions at a squared
+    distance of about (k - 1) (deviation / rows)^2 (for even classes; up to twice that for pure ones). Any larger
+    distance counts as real: the node's proportions get the weight 1 - expected / observed, or 0 if that is negative
+    (method of moments; James & Stein). Arguments as for ``class_probabilities``.
     """
     positive = np.maximum(counts, 0.0)
     # Scaled first: a sum of huge counts would overflow.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``ModelCard``: the facts about a fitted model for its reader, on one page, as Markdown and HTML.
+"""``ModelCard``: the facts about a fitted model on one page, as Markdown and HTML.
 
 ``Reliability``: predicted probabilities against observed frequencies. Of the rows with a predicted
 probability of p, about p should have the class.
@@ -43,9 +43,7 @@ class ModelCard:
     """A page about a model.
 
     Attributes:
-        title: The miner and what it predicts.
-        facts: By heading: names and texts.
-        plan: The planned queries of the fit.
+        title: The miner and its target.
         limits: The known faults of such models, one sentence each.
     """
 
@@ -55,7 +53,6 @@ class ModelCard:
     limits: tuple[str, ...]
 
     def to_markdown(self) -> str:
-        """Returns the page as Markdown."""
         parts = [f"# {self.title}"]
         for heading, facts in self.facts.items():
             parts += [f"## {heading}", "\n".join(f"- {name}: {_plain(text)}" for name, text in facts.items())]
@@ -66,7 +63,6 @@ class ModelCard:
         return "\n\n".join([*parts, "## Plan", table, *([notes] if notes else []), "## Known limits", limits]) + "\n"
 
     def to_html(self) -> str:
-        """Returns the page as a piece of HTML, for a notebook or a page of one's own."""
         parts = [f"<h2>{escape(self.title)}</h2>"]
         for heading, facts in self.facts.items():
             cells = (
@@ -94,17 +90,7 @@ def model_card(
     cost: Fraction,
     limits: Sequence[str],
 ) -> ModelCard:
-    """Puts a card together.
-
-    Args:
-        miner: The miner with its parameters, as Python writes it.
-        model: The learned model, in names and texts.
-        dataset: The name of the data; None where it is not known, as after ``from_json``.
-        schema: The public schema under which it was learned.
-        plan: The planned queries of the fit.
-        cost: Its charge.
-        limits: The limits of this kind of model.
-    """
+    """Makes the card of a miner, as Python writes it; ``dataset`` is None if it is unknown, as after ``from_json``."""
     unit = unit_text(schema.bounded_unit)
     hidden = f"the contents of one {unit}" if schema.adjacency == "substitute" else f"the presence of one {unit}"
     data = {
@@ -129,7 +115,7 @@ def model_card(
 
 
 def _plain(text: str) -> str:
-    """Returns a text that means nothing to Markdown's tables and lists."""
+    """A text without meaning for Markdown's tables and lists."""
     return text.replace("\n", " ").replace("|", "\\|").replace("<", "&lt;")
 
 
@@ -144,7 +130,6 @@ class Reliability:
         predicted: Mean predicted probability of each bin, shape (bins,); NaN in an empty bin.
         happened: Proportion of the bin's rows with the class, shape (bins,); NaN in an empty bin.
         rows: Rows of each bin, shape (bins,).
-        label: The class.
     """
 
     predicted: np.ndarray
@@ -157,14 +142,7 @@ class Reliability:
 
     @classmethod
     def of(cls, probabilities: np.ndarray, happened: np.ndarray, *, bins: int, label: str) -> Reliability:
-        """Bins rows by their predicted probabilities.
-
-        Args:
-            probabilities: Predicted probability of the class, shape (rows,).
-            happened: Whether the row has the class, shape (rows,).
-            bins: The number of bins.
-            label: The class.
-        """
+        """Bins rows by their predicted probabilities, given whether they have the class; both shape (rows,)."""
         if not len(probabilities):
             raise QueryError("there is no row for a comparison of probabilities.")
         # In ten bins .37 is in bin 3, and 1 in bin 9, the last.
@@ -176,7 +154,7 @@ class Reliability:
 
     @property
     def off(self) -> float:
-        """Mean difference of predicted probabilities and observed frequencies, weighted by rows."""
+        """The mean difference of predicted probabilities and observed frequencies, weighted by rows."""
         return float(np.nansum(np.abs(self.predicted - self.happened) * self.rows) / self.rows.sum())
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -201,14 +179,9 @@ class Reliability:
 
 
 def determination(truth: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """Returns the coefficient of determination: 1 - (mean squared error) / (variance).
+    """The coefficient of determination: 1 - (mean squared error) / (variance).
 
-    Where nothing varies it is 1 if all is right, else 0.
-
-    Args:
-        truth: The true values, shape (rows,).
-        predicted: The predicted ones, shape (rows,).
-        weight: A weight for each row, shape (rows,).
+    Without variance it is 1 for a perfect prediction, else 0. Arguments have shape (rows,).
     """
     error = np.average((truth - predicted) ** 2, weights=weight)
     variance = np.average((truth - np.average(truth, weights=weight)) ** 2, weights=weight)

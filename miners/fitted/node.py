@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node of a fitted tree: its split, and the noisy counts of its rows.
 
-Checks refuse nodes that are not one tree under a schema, and fill counts that follow. A target is what a tree
-predicts: the classes of a column, or the mean of a numeric one. The JSON form of parameters and
-nodes stands here too; reading it refuses every incomplete or invalid text.
+Checks refuse nodes that are not one tree under a schema, and fill counts that follow from others. A target is the
+predicted column: its classes, or the mean of a numeric one. The JSON form of parameters and nodes is here too;
+incomplete or invalid text is refused.
 """
 
 from __future__ import annotations
@@ -37,12 +37,7 @@ NAMED_CLASSES = 4  # in a tree's one-line text
 
 @dataclass(frozen=True)
 class ClassTarget:
-    """A categorical target, whose classes a tree predicts.
-
-    Attributes:
-        name: The target's column.
-        classes: Its declared values, in the order of a node's counts.
-    """
+    """A categorical target, whose classes a tree predicts."""
 
     kind: ClassVar[str] = "classification"
     name: str
@@ -50,12 +45,10 @@ class ClassTarget:
 
     @property
     def n_counts(self) -> int:
-        """Returns how many counts a node has."""
         return len(self.classes)
 
     @property
     def bar_names(self) -> tuple[str, ...]:
-        """Returns what the pieces of a picture's bar stand for."""
         return tuple(text_of(value) for value in self.classes)
 
     def __str__(self) -> str:
@@ -68,10 +61,8 @@ class MeanTarget:
     """A numeric target, whose mean a tree predicts.
 
     Attributes:
-        name: The target's column.
-        column: Its declaration.
         within: The range to which its values were clamped.
-        classes: Always empty; it has no classes.
+        classes: Always empty.
     """
 
     kind: ClassVar[str] = "regression"
@@ -83,12 +74,11 @@ class MeanTarget:
 
     @property
     def bar_names(self) -> tuple[str, ...]:
-        """Returns the meaning of the only piece of a picture's bar."""
         return (f"mean, from {self._between}",)
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Returns the numbers to which rows are clamped, between which every mean lies."""
+        """The numbers to which rows are clamped, between which every mean lies."""
         first, last = self.column.cells_within(self.within, self.name)
         return self.column.number(first), self.column.number(last)
 
@@ -105,7 +95,7 @@ Target = ClassTarget | MeanTarget
 
 
 def target_of(schema: Schema, name: str, within: Ends = None) -> Target:
-    """Returns the target of a name. Raises ``QueryError`` if the schema has no such column, or that no such range."""
+    """The target of a name. Raises ``QueryError`` if the schema has no such column, or the column no such range."""
     schema.column(name)
     numeric = schema.numeric_columns.get(name)
     if numeric is None:
@@ -115,10 +105,7 @@ def target_of(schema: Schema, name: str, within: Ends = None) -> Target:
 
 
 def as_array(classes: Sequence[Value]) -> np.ndarray:
-    """Returns class values as an array, of their own type where all have one, else of objects.
-
-    Whole numbers beyond 64 bits stay objects.
-    """
+    """Class values as an array, of their type if they share one; else, or beyond 64 bits, of objects."""
     same_type = len({type(value) for value in classes}) == 1
     fits = same_type and not (isinstance(classes[0], int) and any(abs(int(value)) >= 2**63 for value in classes))
     return np.array(classes) if fits else np.array(classes, dtype=object)
@@ -129,25 +116,21 @@ Split = Values | Cuts | Groups
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node holds a split and the noisy answers about its rows.
+    """A node of a tree: a split and the noisy answers about its rows.
 
     Attributes:
         split: The spec by which it is split; None at a leaf.
-        children: Positions of its children in the tree's ``nodes``, in the order of the split's
-            parts; empty at a leaf.
-        size: Noisy number of rows, as released (it may be negative); None where it was not asked.
+        children: Positions of its children in the tree's ``nodes``, in the order of the split's parts; empty at a leaf.
+        size: Noisy number of rows, as released (it may be negative); None without a query.
         size_scale: Scale of the noise in ``size``; see ``miners.budget.plan``.
-        counts: Noisy rows of each class, as released or estimated; of an inner node by default the
-            sums over its children. Where the target is numeric, each row counts in parts for its
-            two ends, by how near it is to each: the mean lies between them in proportion.
-        counts_scale: Scale of the noise in each of ``counts`` as released; None where they are sums
-            or estimates.
-        counts_deviation: Standard deviation of the noise in each of ``counts`` as estimated from
-            all answers; the smaller it is, the less the prediction is shrunk towards the parent's.
-            None where counts are taken as they are.
-        label: The position of the node's class in a tree whose leaves' classes alone were opened;
-            an inner node has by default the most frequent label of its children. None where there
-            are counts.
+        counts: Noisy rows of each class, as released or estimated; of an inner node by default the sums over its
+            children. For a numeric target, each row counts in parts for its two ends, by its nearness to each: the mean
+            lies between them in proportion.
+        counts_scale: Scale of the noise in each of ``counts`` as released; None for sums or estimates.
+        counts_deviation: Standard deviation of the noise in each of ``counts`` as estimated from all answers; the
+            smaller it is, the less the prediction is shrunk towards the parent's. None if counts are used unchanged.
+        label: The position of the node's class in a tree that reveals only its leaves' classes; an inner node has by
+            default the most frequent label of its children. None if there are counts.
     """
 
     split: Split | None = None
@@ -161,25 +144,23 @@ class Node:
 
     @property
     def is_leaf(self) -> bool:
-        """Returns whether nothing is below it."""
         return self.split is None
 
     @property
     def rows(self) -> float:
-        """Returns the estimated number of rows, at least 0.
+        """The estimated number of rows, at least 0; NaN for a node that has only a label.
 
-        It is the sum of the class counts where they were estimated from all answers; else the noisy
-        size; else the sum of the counts as they are. It is NaN for a node that has only a label.
+        It is the sum of the class counts if they were estimated from all answers; else the noisy size; else the sum of
+        the counts.
         """
         return max(0.0, self._number) if self.label is None else math.nan
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Returns bounds around ``rows`` that hold the true number with probability ``level``.
+        """Bounds around ``rows`` that contain the true number with probability ``level``; None if the noise is unknown.
 
-        They are None where the noise is not known. They follow from the distribution of the noise
-        alone, and hold for this table only. For a size that was asked they are exact. A sum of
-        counts contains several noises: its bounds are those of a Laplace or of a normal variable
-        with its deviation, whichever are wider, in whole rows.
+        They follow from the distribution of the noise alone, and hold for this table only. For a queried size they are
+        exact. A sum of counts contains several noises: its bounds are those of a Laplace or of a normal variable with
+        its deviation, the wider ones, in whole rows.
 
         Raises:
             QueryError: ``level`` is not between 0 and 1.
@@ -198,12 +179,11 @@ class Node:
         return max(0.0, self._number - wide), max(0.0, self._number + wide)
 
     def share_interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Returns bounds for the true share of the last of two counts, at ``level`` or more.
+        """Bounds for the true share of the last of two counts, at ``level`` or more; None if the noise is unknown.
 
-        They are None where the noise is not known. With probability ``level`` both counts are
-        within k of the true ones (each with (1 + level) / 2); then the true share lies within k /
-        (sum of both) of theirs, whatever the two are. For example, counts 60 and 40 that are within
-        k = 5 give the bounds 0.35 and 0.45.
+        With probability ``level`` both counts are within k of the true ones (each with (1 + level) / 2); then the true
+        share differs from the noisy one by at most k / (sum of both). For example, counts 60 and 40 that are within k =
+        5 give the bounds 0.35 and 0.45.
 
         Raises:
             QueryError: ``level`` is not between 0 and 1.
@@ -223,39 +203,37 @@ class Node:
 
     @property
     def _is_asked(self) -> bool:
-        """Returns whether ``size`` is the best estimate of the rows."""
         return self.size is not None and self.size_scale is not None and self.counts_deviation is None
 
     @property
     def _number(self) -> float:
-        """Returns the estimated rows before they are clipped at 0."""
         return self.size if self._is_asked and self.size is not None else math.fsum(self.counts)
 
     @property
     def _deviation(self) -> float | None:
-        """Returns the deviation of the sum of the counts, whose noises are independent."""
+        """The deviation of the sum of the counts, whose noises are independent."""
         each = self._each_deviation
         return None if each is None else each * math.sqrt(len(self.counts))
 
     @property
     def _each_deviation(self) -> float | None:
-        """Returns the deviation of the noise in each count; None where it is not known."""
+        """The deviation of the noise in each count; None if it is unknown."""
         if self.counts_deviation is None and self.counts_scale is not None:
             return standard_deviation(self.counts_scale)
         return self.counts_deviation
 
 
 def _deviations(level: float) -> float:
-    """Returns how many standard deviations hold a noise with probability ``level``.
+    """The number of standard deviations that contain a noise with probability ``level``.
 
-    The larger number of two laws counts: one Laplace variable, and a sum that is nearly normal. At
-    0.95 that is 2.12, of the first.
+    It is the larger number of two laws: one Laplace variable, and a nearly normal sum. At 0.95 that is 2.12, of the
+    first.
     """
     return max(-math.log(1 - level) / math.sqrt(2), NormalDist().inv_cdf((1 + level) / 2))
 
 
 def summed(nodes: tuple[Node, ...], n_counts: int) -> tuple[Node, ...]:
-    """Returns the nodes; inner ones without counts get the sums over their children, or the most frequent label.
+    """The nodes; inner ones without counts get the sums over their children, or the most frequent label.
 
     Nodes that are not a tree stay as they are; ``checked_depths`` refuses them.
     """
@@ -278,7 +256,7 @@ def summed(nodes: tuple[Node, ...], n_counts: int) -> tuple[Node, ...]:
 
 
 def checked_depths(schema: Schema, target: Target, nodes: tuple[Node, ...]) -> tuple[int, ...]:
-    """Returns the depth of each node. Raises ``QueryError`` unless the nodes are one tree."""
+    """The depth of each node; raises ``QueryError`` unless the nodes are one tree."""
     if not nodes:
         raise QueryError("a tree needs at least one node.")
     depths = [0] + [-1] * (len(nodes) - 1)  # -1 until a parent names the node as its child
@@ -298,7 +276,7 @@ def checked_depths(schema: Schema, target: Target, nodes: tuple[Node, ...]) -> t
 
 
 def _check_numbers(index: int, node: Node, target: Target, labelled: bool) -> None:
-    """Checks the counts of a node and the scales of its noise; or its label, where the root has one too."""
+    """Checks the counts of a node and the scales of its noise; or its label, if the root has one too."""
     if labelled:
         if node.counts or not is_whole(node.label, 0, len(target.classes) - 1):
             raise QueryError(
@@ -345,10 +323,10 @@ def read_json(text: str | bytes) -> object:
 def read_stored(
     kind: type[Parameterised], text: str | bytes, version: int
 ) -> tuple[dict[str, Any], dict[str, Any], Fraction]:
-    """Returns what every stored miner has: the whole object, its parameters, what it cost.
+    """The common content of stored miners: the whole object, its parameters, and its cost.
 
     Raises:
-        QueryError: The text is something else.
+        QueryError: The text is no stored miner of this kind.
     """
     stored, name, known = read_json(text), kind.kept_name(), kind.param_names()
     if not isinstance(stored, dict) or stored.get("format") != f"pinq-{name}" or stored.get("version") != version:
@@ -368,7 +346,7 @@ def read_stored(
 
 
 def param_out(value: object) -> object:
-    """Returns a parameter as JSON has it; an exact loss becomes decimal text that means it."""
+    """A parameter in JSON; an exact loss becomes decimal text with the same value."""
     match value:
         case Fraction() | Decimal() | Epsilon():
             return str(Epsilon.of(value))
@@ -391,7 +369,7 @@ def node_out(node: Node) -> dict[str, object]:
 
 
 def node_in(index: int, stored: object) -> Node:
-    """Reads a node that ``node_out`` wrote; ``index`` names it in a ``QueryError``."""
+    """Reads a result of ``node_out``; ``index`` identifies it in a ``QueryError``."""
     keys = {"split", "children", "counts", "label", *NOISE}
     if not isinstance(stored, dict) or not set(stored) <= keys:
         raise QueryError(
@@ -417,14 +395,13 @@ def node_in(index: int, stored: object) -> Node:
 
 
 def _number(index: int, name: str, stored: object) -> float:
-    """Reads a number of a node."""
     if not is_number(stored, -1e300, 1e300):
         raise QueryError(f"`{name}` of node {index} of the stored tree is {str(stored)[:40]!r}; it must be a number.")
     return float(stored)
 
 
 def split_out(split: Split) -> dict[str, object]:
-    """Returns a split as JSON has it: its kind first, its points or groups as lists."""
+    """A split in JSON: its kind first, its points or groups as lists."""
     details = {
         name: [list(each) if isinstance(each, tuple) else each for each in values]
         for name, values in asdict(split).items()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This module draws a fitted tree from left to right, with a line for each leaf.
+"""Draws a fitted tree from left to right, with a line for each leaf.
 
-Trees with nominal splits are wide, and so is text. Therefore levels are columns and leaves are
-lines: a tree of a hundred leaves becomes a tall page that is read like a table.
+Trees with nominal splits and texts are wide, so levels are columns and leaves are lines: a tree of a hundred leaves
+becomes a tall page that is read like a table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRACK = "#ececec"
 
 
 class _Font(NamedTuple):
-    """A font gives size, in points, weight and style of a text."""
+    """The size in points, weight and style of a text."""
 
     size: float
     weight: Literal["normal", "bold"] = "normal"
@@ -40,13 +40,7 @@ QUESTION, SIZE, FOLDED = _Font(8.5, "bold", "italic"), _Font(7), _Font(7, style=
 
 
 def plot(draw: Callable[[int | None], Sketch], ax: Axes | None, max_depth: int | None) -> Axes:
-    """Draws a tree; see ``Tree.plot``.
-
-    Args:
-        draw: The sketch down to a depth, or of as many levels as a page can hold.
-        ax: The axes of the drawing.
-        max_depth: Levels of splits; None for as many as can be read there.
-    """
+    """Draws a tree; see ``Tree.plot``."""
     plt = pyplot("a tree")
     picture = draw(max_depth)
     if ax is None:
@@ -64,14 +58,14 @@ def plot(draw: Callable[[int | None], Sketch], ax: Axes | None, max_depth: int |
 
 
 def _page(picture: Sketch) -> tuple[float, float]:
-    """Returns width and height of a picture in inches."""
+    """Width and height of a picture in inches."""
     titles = max(_wide(picture.title, TITLE), _legend(picture)[-1])
     wide = max(titles, *(column.end for column in _columns(picture)))
     return wide + 2 * MARGIN, max(_heights(picture).values()) + LINE + MARGIN
 
 
 def _fit(ax: Axes, page: tuple[float, float]) -> float:
-    """Returns the scale at which a page fits on an axes of another size, at most 1."""
+    """The scale at which a page fits on an axes of another size, at most 1."""
     box = ax.get_window_extent()
     return min(1.0, box.width / ax.figure.dpi / page[0], box.height / ax.figure.dpi / page[1])
 
@@ -98,13 +92,12 @@ def _drawn(picture: Sketch, ax: Axes, page: tuple[float, float], scale: float) -
 
 @dataclass(frozen=True)
 class _PictureColumn:
-    """A column holds where the nodes of one level stand, in inches from the left.
+    """The places of the nodes of one level, in inches from the left.
 
     Attributes:
         start: The left edge of inner nodes.
         bar: The left edge of the bars of leaves.
         size: The right edge of the sizes of leaves.
-        end: The right edge of the drawing.
     """
 
     start: float
@@ -114,7 +107,7 @@ class _PictureColumn:
 
 
 class _Pen:
-    """A pen draws on an axes, at a scale."""
+    """Draws on an axes, at a scale."""
 
     def __init__(self, ax: Axes, scale: float) -> None:
         self.ax = ax
@@ -136,13 +129,11 @@ class _Pen:
         )
 
     def box(self, x: float, y: float, wide: float, high: float, shade: str) -> None:
-        """Draws a filled box."""
         from matplotlib.patches import Rectangle
 
         self.ax.add_patch(Rectangle((x, y), wide, high, facecolor=shade, edgecolor="none", zorder=3))
 
     def bar(self, x: float, y: float, card: NodeCard) -> None:
-        """Draws the class probabilities of a node side by side."""
         if card.probabilities:
             self.box(x, y - BAR_HIGH / 2, BAR, BAR_HIGH, TRACK)
         for number, share in enumerate(card.probabilities):
@@ -151,9 +142,9 @@ class _Pen:
                 x += BAR * share
 
     def link(self, start: tuple[float, float], bent: float, end: tuple[float, float], share: float) -> None:
-        """Draws a curve from a parent to a child, the thicker the more rows take it.
+        """Draws a curve from a parent to a child, thicker for a larger share of rows.
 
-        The curve bends to the left of ``bent``, where the child's column starts.
+        It bends to the left of ``bent``, where the child's column starts.
         """
         from matplotlib.patches import PathPatch
         from matplotlib.path import Path
@@ -179,7 +170,7 @@ def _inner(pen: _Pen, card: NodeCard, column: _PictureColumn, y: float) -> None:
 
 
 def _end(pen: _Pen, card: NodeCard, column: _PictureColumn, y: float) -> None:
-    """Draws an end on one line: its branch, its bar, its vote, its size."""
+    """Draws a leaf or a folded node on one line: its branch, its bar, its vote, its size."""
     pen.write(_left(card, column), y, shorten(card.branch, LABEL), BRANCH)
     pen.bar(column.bar, y, card)
     pen.write(column.bar + BAR + SPACE, y, card.vote, VOTE, colour(card.best))
@@ -189,7 +180,7 @@ def _end(pen: _Pen, card: NodeCard, column: _PictureColumn, y: float) -> None:
 
 
 def _columns(picture: Sketch) -> list[_PictureColumn]:
-    """Returns a column for each level, as wide as the texts that stand in it."""
+    """A column for each level, as wide as its texts."""
     columns: list[_PictureColumn] = []
     start = MARGIN
     for level in range(1 + max(card.depth for card in picture.cards.values())):
@@ -213,30 +204,24 @@ def _columns(picture: Sketch) -> list[_PictureColumn]:
 
 
 def _left(card: NodeCard, column: _PictureColumn) -> float:
-    """Returns where a node begins: an inner one with its bar, an end with the label before it."""
     return column.start if card.children else column.bar - SPACE - _wide(shorten(card.branch, LABEL), BRANCH)
 
 
 def _line_wide(card: NodeCard) -> float:
-    """Returns how far the middle line of an inner node reaches."""
     return BAR + SPACE + _wide(card.size, SIZE)
 
 
 def _question(card: NodeCard) -> str:
-    """Returns the question of an inner node."""
     return f"{shorten(card.question or '', LABEL)} ?"
 
 
 def _folded(card: NodeCard) -> str:
-    """Returns the note at an end below which leaves are not shown."""
+    """The note at a node whose leaves are not shown."""
     return f"… {card.hidden:,} leaves, by {shorten(card.question or '', LABEL)}"
 
 
 def _heights(picture: Sketch) -> dict[int, float]:
-    """Returns how far down the page each node stands, in inches.
-
-    Ends stand line by line, an inner node stands in the middle of its children.
-    """
+    """The distance of each node from the top in inches: leaves line by line, others amid their children."""
     heights: dict[int, float] = {}
     cursor, last_parent = MARGIN + HEADER + 0.5 * LINE, None
     order = picture.walk()
@@ -256,7 +241,7 @@ def _heights(picture: Sketch) -> dict[int, float]:
 
 
 def _legend(picture: Sketch) -> list[float]:
-    """Returns where each named class begins in the legend, and last where they all end."""
+    """The beginning of each named class in the legend, and the end of all."""
     starts = [MARGIN]
     for name in picture.classes[:CLASSES]:
         starts.append(starts[-1] + 0.38 + _wide(shorten(name, LABEL), BRANCH))
@@ -264,7 +249,7 @@ def _legend(picture: Sketch) -> list[float]:
 
 
 def _header(pen: _Pen, picture: Sketch) -> None:
-    """Draws the title, a line of explanation, and which colour is which class."""
+    """Draws the title, a line of explanation, and the colours of the classes."""
     y = MARGIN + 0.58
     pen.write(MARGIN, MARGIN + 0.12, picture.title, TITLE)
     pen.write(MARGIN, MARGIN + 0.36, picture.note, NOTE, PALE)
@@ -278,7 +263,6 @@ def _header(pen: _Pen, picture: Sketch) -> None:
 
 @lru_cache(maxsize=4096)
 def _wide(text: str, font: _Font) -> float:
-    """Returns the width of a text in inches."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This module routes rows down a tree: from columns of a table to codes, and from codes to nodes.
+"""Routes rows down a tree: from columns of a table to codes, and from codes to nodes.
 
 It is the same row-wise map as on the provider's side.
 """
@@ -55,10 +55,10 @@ class UndeclaredValueWarning(UserWarning):
 
 
 class Bins:
-    """Ranges of a column's codes that no axis divides; each code alone where an axis looks codes up.
+    """Ranges of a column's codes that no axis divides; single codes if an axis has a table of codes.
 
-    Bin 0 is code -1. For example, a cut of ``age`` at codes 30 and 60 makes the bins -1, 0 to 29, 30 to
-    59 and 60 upwards.
+    Bin 0 is code -1. For example, a cut of ``age`` at codes 30 and 60 makes the bins -1, 0 to 29, 30 to 59 and 60
+    upwards.
 
     Attributes:
         codes: The first code of each bin.
@@ -72,7 +72,7 @@ class Bins:
         self.codes = np.append(-1, np.arange(column.codes) if looked_up else sorted(starts))
 
     def finder(self, rows: int) -> Callable[[np.ndarray], np.ndarray]:
-        """Returns the function from codes to bins that is the fastest for so many rows."""
+        """The function from codes to bins that is the fastest for so many rows."""
         if self._distinct > CODES_A_ROW * rows:
             return lambda codes: np.searchsorted(self.codes, codes, side="right") - 1
         # Code -1 stands at the end, where Python looks for it: of 4 codes and bins that start at 0
@@ -82,16 +82,11 @@ class Bins:
 
 
 class Router:
-    """A router sends encoded rows down some trees at once, one table lookup for each level.
+    """Sends encoded rows down several trees at once, by one table look-up for each level.
 
-    The codes of each column are first reduced to ``Bins``. Node v has a table from the bin of a row in
-    v's column to the node that comes next, which is v itself where the row stops. For example, a root
-    that cuts ``age`` at codes 30 and 60 has four bins, and the table [0, 1, 2, 3].
-
-    Args:
-        schema: The public schema.
-        trees: The nodes of each tree.
-        depth: The number of splits that are above the deepest leaf of all.
+    The codes of each column are first reduced to ``Bins``. Node v has a table from the bin of a row in v's column to
+    the next node, which is v itself if the row stops. For example, a root that cuts ``age`` at codes 30 and 60 has four
+    bins, and the table [0, 1, 2, 3].
     """
 
     def __init__(self, schema: Schema, trees: Sequence[Sequence[Node]], depth: int) -> None:
@@ -121,14 +116,14 @@ class Router:
         self._roots, self._root_rows = start[firsts, None], row[firsts]
 
     def _table(self, index: int, node: Node, axis: Axis) -> np.ndarray:
-        """Returns the node that comes after node ``index``, for each bin of its column."""
+        """The node after node ``index``, for each bin of its column."""
         # For cuts at 30 and 60: codes -1, 0, 30 and 60, one for each bin, have the parts -1, 0, 1
         # and 2, so the row stops or goes to the first, second or third child.
         parts = axis.parts_of(self._bins[str(axis.column)].codes)
         return np.where(parts < 0, index, np.array(node.children)[parts])
 
     def reached(self, codes: Mapping[str, np.ndarray], rows: int) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yields rows, some at a time that a processor keeps at hand, and the nodes where they end up.
+        """Yields blocks of rows that fit into a processor's cache, and the nodes where they end.
 
         The nodes have shape (trees, rows of the block); their numbers run through all trees.
         """
@@ -141,7 +136,6 @@ class Router:
             yield block, self._walk(bins, np.arange(block.stop - first))
 
     def _walk(self, bins: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """Returns the nodes at which rows with these bins end up."""
         # At a root, all rows are split by one column.
         at = bins[self._root_rows, : len(positions)] + self._roots
         # Row 7 of a block at a node that is split by the second column has its bin at 2 * the block's rows + 7.
@@ -157,7 +151,7 @@ class Router:
 def encode_rows(
     schema: Schema, names: Iterable[str], frame: Frame, *, otherwise: str = NODE_ANSWERS
 ) -> dict[str, np.ndarray]:
-    """Returns the codes of the columns that a model needs; see ``encode``.
+    """The codes of the columns that a model needs; see ``encode``.
 
     It warns of undeclared categories, of texts and missing values in a numeric column, and of
     numbers that lie outside the declared bounds by more than the width of the bounds; ``otherwise``
@@ -178,7 +172,7 @@ def encode_rows(
 
 
 def length(frame: Frame) -> int:
-    """Returns the number of rows of a pandas or Arrow table."""
+    """The number of rows of a pandas or Arrow table."""
     if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
         raise QueryError(
             f"a pandas or Arrow table with named columns is needed, not {type(frame).__name__}; "
@@ -188,15 +182,15 @@ def length(frame: Frame) -> int:
 
 
 def encode(schema: Schema, name: str, frame: Frame) -> np.ndarray:
-    """Returns the codes of one column of a pandas or Arrow table, shape (rows,).
+    """The codes of one column of a pandas or Arrow table, shape (rows,); -1 for an undeclared value.
 
-    The code is -1 where a value is not declared. ``QueryError`` as of ``values_of``.
+    Raises ``QueryError`` as ``values_of`` does.
     """
     return encode_values(schema, name, values_of(name, frame))
 
 
 def values_of(name: str, frame: Frame) -> pd.Series:
-    """Returns one column of a pandas or Arrow table; a column 0 of a frame is the one called "0".
+    """One column of a pandas or Arrow table; a column 0 of a frame is the one called "0".
 
     Raises:
         QueryError: It is no such table, or has no such column.
@@ -218,7 +212,7 @@ def values_of(name: str, frame: Frame) -> pd.Series:
 
 
 def encode_values(schema: Schema, name: str, values: ColumnValues) -> np.ndarray:
-    """Returns the codes of a sequence of values of one column."""
+    """The codes of a sequence of values of one column."""
     import pandas as pd
 
     if name in schema.numeric_columns:
@@ -235,7 +229,7 @@ def encode_values(schema: Schema, name: str, values: ColumnValues) -> np.ndarray
 
 
 def _complaints(schema: Schema, name: str, series: pd.Series, codes: np.ndarray) -> list[str]:
-    """Says how many rows of a column have something that a model cannot have learned from."""
+    """The numbers of rows of a column with values from which no model can have learned, in words."""
     numeric = schema.numeric_columns.get(name)
     if numeric is None:
         odd = codes < 0
@@ -244,18 +238,18 @@ def _complaints(schema: Schema, name: str, series: pd.Series, codes: np.ndarray)
         odd = ~((numbers >= low) & (numbers <= high))
     if not odd.any():
         return []
-    known = series[odd].notna().to_numpy()
+    present = series[odd].notna().to_numpy()
     if numeric is None:
-        found = {
-            f"a value of `{name}` that the schema does not declare": known,
-            f"no `{name}`, of which no value may be missing": ~known,
+        faults = {
+            f"a value of `{name}` that the schema does not declare": present,
+            f"no `{name}`, of which no value may be missing": ~present,
         }
     else:
         numbers = numbers[odd]
-        found = {
-            f"no number as `{name}`": known & np.isnan(numbers),
-            f"no `{name}`, of which no value may be missing": ~known & (not numeric.nullable),
+        faults = {
+            f"no number as `{name}`": present & np.isnan(numbers),
+            f"no `{name}`, of which no value may be missing": ~present & (not numeric.nullable),
             f"a `{name}` far outside its bounds, which counts as the nearer bound": np.abs(numbers - (low + high) / 2)
             > 1.5 * (high - low),
         }
-    return [f"{rows.sum():,} of {len(codes):,} rows have {what}" for what, rows in found.items() if rows.any()]
+    return [f"{rows.sum():,} of {len(codes):,} rows have {fault}" for fault, rows in faults.items() if rows.any()]

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sketch: the common content of all pictures of a tree, in words and proportions.
 
-Text, HTML, matplotlib and Graphviz only differ in how they draw it. All but matplotlib's
-(``plot.py``) are here.
+Text, HTML, matplotlib (``plot.py``) and Graphviz only differ in how they draw it.
 
-Graphviz: words of the schema stand in HTML-like labels, where they need XML's escapes, and in tips.
-In both a backslash begins an escape of Graphviz's own.
+Words of the schema in Graphviz's HTML-like labels need XML's escapes, and in labels and tips a backslash begins an
+escape of Graphviz.
 """
 
 from __future__ import annotations
@@ -32,27 +31,23 @@ AS_ABOVE = ", as above"  # behind the vote of a node that answers like its paren
 
 @dataclass(frozen=True)
 class NodeCard:
-    """A card holds what a picture shows of one node.
+    """The content of a picture about one node.
 
     Attributes:
-        parent: The card's parent, None for the root.
-        depth: Splits above it.
         branch: The test that leads to it: ``Female``, ``30 to < 45``, ``Wife, Husband``, ``others (4)``,
             ``missing``; ``all rows`` for the root.
-        meaning: The same with the others named.
-        question: The column by which the node is split; None at a leaf.
-        probabilities: Class probabilities; of a numeric target how far its mean is from the lower bound on
-            the scale from 0 to 1 that ends at the upper one. Empty without counts.
+        meaning: The same, with the names of the others.
+        question: The column of the node's split; None at a leaf.
+        probabilities: Class probabilities; for a numeric target the position of its mean between the bounds, from 0 to
+            1; empty without counts.
         best: The likeliest class.
-        vote: The class and its probability, a long name cut short: ``>50K 74%``; or the mean.
-            ``>50K 74%, as above`` for a noise-dominated node.
-        mix: The same in full; the three likeliest where there are more than two classes; or the
-            mean with its 95 % interval.
+        vote: The class and its probability, a long name shortened: ``>50K 74%``; or the mean. ``>50K 74%, as above``
+            for a noise-dominated node.
+        mix: The same in full; the three likeliest of more than two classes; or the mean with its 95 % interval.
         rows: Estimated number of rows; 0 without counts.
-        size: The same as text, with the half-width of its 95 % interval where the noise is known:
-            ``1,204 ±33``; empty without counts.
-        children: Positions of the children that are shown.
-        hidden: Leaves below that are not shown; 0 where nothing is folded away.
+        size: The same as text, with the half-width of its 95 % interval if the noise is known: ``1,204 ±33``; empty
+            without counts.
+        hidden: The number of leaves below that are not shown.
     """
 
     parent: int | None
@@ -71,18 +66,18 @@ class NodeCard:
 
     @property
     def counted(self) -> str:
-        """Returns the size with its noun; empty without counts."""
+        """The size with its noun; empty without counts."""
         return self.size and f"{self.size} {'row' if self.size == '1' else 'rows'}"
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """A sketch is a tree, or its upper levels, as pictures show it.
+    """A tree, or its upper levels, as pictures show it.
 
     Attributes:
-        title: Target, depth and leaves of the whole tree, and how much of it is shown.
+        title: Target, depth and leaves of the whole tree, and the number of shown levels.
         note: The meaning of the numbers at nodes, or that there are none.
-        classes: The target's values as text; of a numeric target what the bars show.
+        classes: The target's values as text; for a numeric target the meaning of the bars.
         cards: The shown nodes, by position in the tree; parents before their children.
     """
 
@@ -92,7 +87,7 @@ class Sketch:
     cards: dict[int, NodeCard]
 
     def walk(self) -> list[int]:
-        """Returns positions from top to bottom, each node before all that is below it."""
+        """Positions from top to bottom, each node before all nodes below it."""
         order, stack = [], [0]
         while stack:
             order.append(stack.pop())
@@ -168,7 +163,7 @@ def sketch(
 
 
 def _leaves(nodes: Sequence[Node]) -> list[int]:
-    """Returns how many leaves there are at or below each node."""
+    """The number of leaves at or below each node."""
     leaves = [1] * len(nodes)
     for index in range(len(nodes) - 1, -1, -1):
         if nodes[index].children:
@@ -177,7 +172,7 @@ def _leaves(nodes: Sequence[Node]) -> list[int]:
 
 
 def _limit(nodes: Sequence[Node], depths: Sequence[int], max_depth: int | None, max_ends: int | None) -> int:
-    """Returns how many levels of splits to show."""
+    """The number of shown levels of splits."""
     if max_depth is not None:
         if not is_whole(max_depth, 0):
             allowed = "a whole number of at least 0, or None for all"
@@ -197,7 +192,7 @@ def _limit(nodes: Sequence[Node], depths: Sequence[int], max_depth: int | None, 
 
 
 def part_names(node: Node, schema: Schema) -> list[tuple[str, str]]:
-    """Returns the names of the branches below a node, each in short and in full."""
+    """The names of the branches below a node, each in short and in full."""
     if node.split is None:
         return []
     if not isinstance(node.split, Groups):
@@ -214,17 +209,15 @@ def part_names(node: Node, schema: Schema) -> list[tuple[str, str]]:
 
 
 def plain(text: str) -> str:
-    """Returns a text without line breaks and other characters that do not print."""
+    """A text without line breaks and other characters that do not print."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def _value(label: object) -> str:
-    """Returns a label of the schema as a picture shows it."""
     return "missing" if label is None else plain(text_of(label))
 
 
 def _votes(classes: Sequence[str], probabilities: np.ndarray) -> tuple[str, str]:
-    """Returns the vote and the mix of a node of a categorical target."""
     order = np.argsort(-probabilities, kind="stable").tolist()
     votes = [f"{classes[number]} {probabilities[number]:.0%}" for number in order[:MIXED]]
     # A share below .5 % rounds to 0 %.
@@ -233,7 +226,7 @@ def _votes(classes: Sequence[str], probabilities: np.ndarray) -> tuple[str, str]
 
 
 def _mean(column: Numeric, mean: np.ndarray) -> tuple[str, str]:
-    """Returns the same of a node of a numeric target, with as many digits as noise leaves it."""
+    """The vote and the mix of a node of a numeric target, with as many digits as its noise allows."""
     value, low, high = mean.tolist()
     digits = _digits(high - low)
     vote = column.rounded(value, digits)
@@ -241,7 +234,7 @@ def _mean(column: Numeric, mean: np.ndarray) -> tuple[str, str]:
 
 
 def _digits(wide: float) -> int:
-    """Returns how many digits behind the point show a tenth of an interval, at most 6.
+    """The number of digits after the point that show a tenth of an interval, at most 6.
 
     An interval 3 wide has 1 digit, one 0.2 wide has 2, one 400 wide has none.
     """
@@ -254,11 +247,10 @@ FONT = 'fontname="Helvetica,Arial,sans-serif"'
 
 
 def dot(picture: Sketch) -> str:
-    """Returns the tree as a directed graph whose nodes are small tables.
+    """The tree as a directed graph whose nodes are small tables.
 
-    A table holds the branch that leads to the node, its classes as a bar, its question or vote, and
-    its rows. The branch stands in the node and not at its edge: in a wide fan nobody could tell
-    which edge a word belongs to.
+    A table has the branch to the node, its classes as a bar, its question or vote, and its rows. The branch is in the
+    node and not at its edge, because in a wide fan nobody can tell to which edge a word belongs.
     """
     lines = [
         "digraph tree {",
@@ -280,7 +272,7 @@ def dot(picture: Sketch) -> str:
 
 
 def _legend(picture: Sketch) -> str:
-    """Returns the graph's label: its title, which colour is which class, and a note."""
+    """The graph's label: its title, the colours of classes, and a note."""
     boxes = [
         f'<FONT COLOR="{colour(number)}">&#9632;</FONT>&nbsp;{_words(name)}'
         for number, name in enumerate(picture.classes[:CLASSES])
@@ -293,7 +285,6 @@ def _legend(picture: Sketch) -> str:
 
 
 def _label(card: NodeCard) -> str:
-    """Returns the table in a node."""
     if card.question is None:
         answer = f'<FONT COLOR="{colour(card.best)}"><B>{_words(card.vote)}</B></FONT>'
     else:
@@ -310,10 +301,10 @@ def _label(card: NodeCard) -> str:
 
 
 def _dot_bar(card: NodeCard) -> str:
-    """Returns a bar with one cell for each class that can be seen; the rest of it is grey.
+    """A bar with one cell for each visible class; the rest is grey.
 
-    All cells together are ``BAR`` points wide. Each ends where the sum of probabilities so far ends, so
-    that rounding does not add up.
+    All cells together are ``BAR`` points wide; each ends where the cumulative probability ends, so that rounding does
+    not add up.
     """
     cells, total, last = [], 0.0, 0
     visible = [(colour(number), share) for number, share in enumerate(card.probabilities) if DOT_BAR * share >= 1]
@@ -329,12 +320,12 @@ def _dot_bar(card: NodeCard) -> str:
 
 
 def _words(text: str, length: int = LABEL) -> str:
-    """Returns a text as an HTML-like label writes it."""
+    """A text as an HTML-like label writes it."""
     return escape(shorten(text, length)).replace("\\", "\\\\")
 
 
 def _quoted(text: str) -> str:
-    """Returns a text in quotes. Graphviz undoes quotes, then backslashes, then entities."""
+    """A text in quotes; Graphviz undoes quotes, then backslashes, then entities."""
     return '"' + text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -343,7 +334,7 @@ BAR = 80  # pixels
 
 
 def text(picture: Sketch, heading: str) -> str:
-    """Returns the tree as indented text, a line for each node."""
+    """The tree as indented text, a line for each node."""
     lines, leads = [heading], {0: ""}  # what stands before the lines of a node's children
     for index in picture.walk():
         card, lead = picture.cards[index], ""
@@ -356,7 +347,6 @@ def text(picture: Sketch, heading: str) -> str:
 
 
 def _line(card: NodeCard) -> str:
-    """Returns the rest of a node's line of text, after its branch."""
     if card.question is not None and not card.hidden:
         return _joined("; ", _joined(", ", card.counted, card.mix), f"split by {card.question}")
     below = f"{many(card.hidden, 'leaf', 'leaves')} below, by {card.question}" if card.hidden else ""
@@ -365,12 +355,11 @@ def _line(card: NodeCard) -> str:
 
 
 def _joined(between: str, *texts: str) -> str:
-    """Returns the texts that are not empty, joined."""
     return between.join(filter(None, texts))
 
 
 def html(picture: Sketch, heading: str) -> str:
-    """Returns the tree as nested lists that open and close, each node with a bar of its classes."""
+    """The tree as nested lists that open and close, each node with a bar of its classes."""
     legend = "&ensp;".join(
         f"<span style='color:{colour(number)}'>&#9632;</span>&nbsp;{escape(name)}"
         for number, name in enumerate(picture.classes[:CLASSES])
@@ -388,7 +377,6 @@ def html(picture: Sketch, heading: str) -> str:
 
 
 def _inner(card: NodeCard, below: str) -> str:
-    """Returns a node whose subtree opens and closes."""
     opened = " open" if card.depth < 2 else ""
     question = f" &mdash; <i>{escape(card.question or '')}&thinsp;?</i>"
     summary = f"<summary>{_summary(card)}{question}</summary>"
@@ -396,7 +384,7 @@ def _inner(card: NodeCard, below: str) -> str:
 
 
 def _end(card: NodeCard) -> str:
-    """Returns a leaf, or a node whose leaves are not shown."""
+    """A leaf, or a node whose leaves are not shown."""
     below = f" &hellip; {many(card.hidden, 'leaf', 'leaves')} below, by <i>{escape(card.question or '')}</i>"
     # A leaf has no triangle in front of it. The padding moves its bar below the bars of its
     # parent's other children.
@@ -404,14 +392,13 @@ def _end(card: NodeCard) -> str:
 
 
 def _summary(card: NodeCard) -> str:
-    """Returns a node's bar, branch, vote and rows."""
     branch = f"<b title='{escape(card.meaning)}'>{escape(card.branch)}</b>"
     rows = card.counted and f"<span style='opacity:.65'>{escape(card.counted)}</span>"
     return _joined(" ", card.counted and _bar(card), f"{branch}:", _joined(", ", escape(card.mix), rows))
 
 
 def _bar(card: NodeCard) -> str:
-    """Returns a bar of the classes, hidden from screen readers because the vote follows it."""
+    """A bar of the classes, hidden from screen readers because the vote follows it."""
     block = "display:inline-block;height:.7em"
     parts = "".join(
         f"<span style='{block};width:{BAR * share:.0f}px;background:{colour(number)}'></span>"

@@ -1,15 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fitted tree is public data made of noisy answers; all miners that grow trees share it.
 
-Order: a tree as plain numpy arrays, like scikit-learn's ``tree_``, for tools that want no objects;
-trees as tables (a row for each node, or for each leaf's rule), and the importance of columns;
-``Tree``; ``Forest``, which averages the answers of trees for one target under one schema, and is
-public data like each of them.
-
 Privacy:
-    Claim: a tree costs nothing to use, show, store or send.
-    Why: it is computed from a public schema and from differentially private answers
-    (post-processing). Its JSON holds those and nothing more: no seed, no secret, no row. Held by:
+    Claim: a tree costs nothing to use, show, store or send. Why: it is computed from a public schema and from
+    differentially private answers (post-processing). Its JSON contains only those: no seed, no secret, no row. Held by:
     tests/unit/fitted/test_tree.py.
 """
 
@@ -66,8 +60,8 @@ LEAF, NUMERIC, CATEGORICAL = 0, 1, 2
 class TreeArrays:
     """The arrays of a fitted tree of n nodes.
 
-    The root is node 0, and each node comes before its children. Ragged rows stand one behind
-    another, as in a CSR matrix: those of node v lie between ``start[v]`` and ``start[v + 1]``.
+    The root is node 0, and each node comes before its children. Ragged rows follow each other, as in a CSR matrix:
+    those of node v lie between ``start[v]`` and ``start[v + 1]``.
 
     A row at a split node v, with value x in column ``features[feature[v]]``, is in part p:
 
@@ -88,18 +82,16 @@ class TreeArrays:
         children_start: The position of each node's first child in ``children``, shape (n + 1,).
         children: Shape (n - 1,).
         points_start: The position of each node's first point in ``points``, shape (n + 1,).
-        points: The smallest double of each part of a numeric split, without the first part. It
-            lies slightly below the cut that texts show, because ``predict`` forgives numbers that
-            are a rounding error short of a grid point.
+        points: The smallest double of each part of a numeric split, without the first part. It lies slightly below the
+            cut in texts, because ``predict`` accepts numbers that are a rounding error below a grid point.
         parts_start: The position of each node's first category in ``parts``, shape (n + 1,).
         parts: The part of each category; -1 for none.
         missing: The part of a missing value, shape (n,); -1 where such a row stops.
-        value: Class probabilities, shape (n, classes), as ``predict_proba`` gives them to rows that
-            stop there; for regression means, shape (n, 1). Of a tree without counts 1 for the class
-            of a node, else 0.
+        value: Class probabilities, shape (n, classes), as ``predict_proba`` gives them to rows that stop there; for
+            regression means, shape (n, 1); for a tree without counts 1 for the class of a node, else 0.
         n_node_samples: Estimated rows, shape (n,), not whole and at least 0; NaN without counts.
-        impurity: Gini impurity of ``value``, shape (n,); NaN for regression, where no spread was
-            asked, and without counts.
+        impurity: Gini impurity of ``value``, shape (n,); NaN for regression, without a query of the spread, and without
+            counts.
     """
 
     features: tuple[str, ...]
@@ -120,11 +112,11 @@ class TreeArrays:
 
 
 def _points(column: Numeric, axis: Axis) -> np.ndarray:
-    """Returns the smallest double of each part but the first.
+    """The smallest double of each part but the first.
 
-    Between a number of the part before and a number of the part itself the search halves the
-    interval until its two ends are neighbouring doubles. For example, a part that begins at 30 on
-    a grid of whole numbers starts from 29 and 31, and ends a rounding error below 30.
+    Between a number of the previous part and a number of this part, the search halves the interval until its two ends
+    are neighbouring doubles. For example, a part that begins at 30 on a grid of whole numbers starts from 29 and 31,
+    and ends a rounding error below 30.
     """
     thresholds = range(1, column.cells) if axis.thresholds is None else axis.thresholds
     first_codes = np.array([code for code in thresholds if code < column.cells])
@@ -140,13 +132,12 @@ def _points(column: Numeric, axis: Axis) -> np.ndarray:
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
-    """Returns an array that nobody can write to."""
     array.flags.writeable = False
     return array
 
 
 def _ragged(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where each row begins, and all rows one behind another.
+    """The start of each row, and all rows in one array.
 
     Rows [5, 6], [] and [7] become starts [0, 2, 2, 3] and values [5, 6, 7].
     """
@@ -157,11 +148,11 @@ ALL_ROWS = "all rows"
 
 
 def stacked(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Returns frames of several trees below each other, with the tree's number in front."""
+    """The frames of several trees in one, with the tree's number as the first column."""
     import pandas as pd
 
-    listed = list(frames)
-    return pd.concat(listed, keys=range(len(listed)), names=["tree"])
+    tables = list(frames)
+    return pd.concat(tables, keys=range(len(tables)), names=["tree"])
 
 
 def _fractions(gains: Mapping[str, float]) -> dict[str, float]:
@@ -170,7 +161,7 @@ def _fractions(gains: Mapping[str, float]) -> dict[str, float]:
 
 
 def _conditions(tree: Tree) -> list[str]:
-    """Returns what leads to each node from its parent: ``age < 30``, ``sex = Male``."""
+    """The test that leads to each node from its parent: ``age < 30``, ``sex = Male``."""
     conditions = [ALL_ROWS] * tree.n_nodes
     for node in tree.nodes:
         for child, condition in zip(node.children, _branches(tree, node), strict=True):
@@ -179,7 +170,6 @@ def _conditions(tree: Tree) -> list[str]:
 
 
 def _branches(tree: Tree, node: Node) -> list[str]:
-    """Returns the conditions of a node's children."""
     if node.split is None:
         return []
     verb = {Cuts: "", Values: "= ", Groups: "in "}[type(node.split)]
@@ -188,7 +178,7 @@ def _branches(tree: Tree, node: Node) -> list[str]:
 
 
 def _answers(tree: Tree) -> dict[str, np.ndarray]:
-    """Returns what each node predicts, by column name."""
+    """The prediction of each node, by column name."""
     if not tree.classes:
         numbers = {"predicts": tree.values, **dict(zip(("low", "high"), tree.intervals().T, strict=True))}
         return {name: tree.schema.numeric(tree.target).shown(column) for name, column in numbers.items()}
@@ -240,13 +230,13 @@ def faint_of(trees: Sequence[Tree], copies: int = 1) -> tuple[str, ...]:
         "within a factor of two; take fewer or shallower trees, or a larger `epsilon`."
     )
     rare = rare_classes(target, classes, rows, noise, few) if classes else hidden
-    return tuple(doubt for doubt, found in ((rare, few), (blurred, inconsistent)) if found.any())
+    return tuple(doubt for doubt, weak in ((rare, few), (blurred, inconsistent)) if weak.any())
 
 
 class Tree:
     """A decision tree that predicts the classes of a categorical target, or the mean of a numeric one.
 
-    It is immutable, and equal to another when all of their data are equal.
+    It is immutable, and equal to another with equal data.
 
     A row follows a path down from the root. It stops at a node if its value there is missing (and
     the column declares no missing values), is not declared, or is in no branch. The last node that
@@ -312,27 +302,22 @@ class Tree:
 
     @cached_property
     def _target(self) -> Target:
-        """Returns the target with its classes or bounds."""
         return target_of(self.schema, self.target, self.within)
 
     @property
     def classes(self) -> tuple[Value, ...]:
-        """Returns the declared values of the target; none of a numeric one."""
         return self._target.classes
 
     @property
     def n_nodes(self) -> int:
-        """Returns the number of nodes, leaves included."""
         return len(self.nodes)
 
     @property
     def leaves(self) -> list[int]:
-        """Returns the positions of the leaves in ``nodes``."""
         return [position for position, node in enumerate(self.nodes) if node.is_leaf]
 
     @property
     def n_leaves(self) -> int:
-        """Returns the number of leaves."""
         return len(self.leaves)
 
     @property
@@ -342,34 +327,30 @@ class Tree:
 
     @property
     def kind(self) -> str:
-        """Returns ``"classification"`` or ``"regression"``."""
         return self._target.kind
 
     @property
     def is_counted(self) -> bool:
-        """Returns whether nodes have counts.
-
-        In a tree that parties grow together, only the class of each leaf is opened.
-        """
+        """Whether nodes have counts; in a tree that parties grow together, only the class of each leaf is revealed."""
         return self.nodes[0].label is None
 
     @cached_property
     def answers(self) -> np.ndarray:
-        """Returns the ``probabilities``; of a tree without counts 1 for each node's class, else 0."""
+        """The ``probabilities``; for a tree without counts 1 for each node's class, else 0."""
         if self.is_counted:
             return self.probabilities
         return np.eye(len(self.classes))[[cast("int", node.label) for node in self.nodes]]
 
     @cached_property
     def probabilities(self) -> np.ndarray:
-        """Returns each node's class probabilities, shape (nodes, classes); rows add up to 1.
+        """Each node's class probabilities, shape (nodes, classes); rows add up to 1.
 
         For a numeric target they are the weights of its two ends, which ``values`` averages.
 
-        A noise-dominated node predicts as its parent does. Any other node with known noise gets a
-        mean of its own and its parent's probabilities, weighted by that noise
-        (``miners.fitted.estimates.smoothed_probabilities``). A root without a count above 0
-        predicts uniform probabilities.
+        A noise-dominated node predicts as its parent does. Any other node with known noise gets a mean of its
+        proportions and its parent's probabilities, weighted by that noise
+        (``miners.fitted.estimates.smoothed_probabilities``). A root without a count above 0 predicts uniform
+        probabilities.
 
         Raises:
             QueryError: The tree has no counts.
@@ -385,14 +366,13 @@ class Tree:
     def noise_dominated(self) -> np.ndarray:
         """The nodes that predict as their parent does, shape (nodes,).
 
-        They have fewer rows than the standard deviation of their noise. Pictures mark them "as
-        above".
+        They have fewer rows than the standard deviation of their noise; pictures mark them "as above".
         """
         return _read_only(noise_dominated(*self._counted) & (self.rule != "moments") & self.is_counted)
 
     @property
     def _counted(self) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:
-        """Returns children, counts and the deviation of their noise, 0 where it is not looked at."""
+        """Children, counts and the deviation of their noise, 0 if it is ignored."""
         counts = np.array([node.counts for node in self.nodes], dtype=np.float64)
         return (
             [node.children for node in self.nodes],
@@ -402,16 +382,16 @@ class Tree:
 
     @cached_property
     def values(self) -> np.ndarray:
-        """Returns each node's mean of a numeric target, shape (nodes,)."""
+        """Each node's mean of a numeric target, shape (nodes,)."""
         low, high = self._bounds
         return _read_only(low + (high - low) * self.probabilities[:, 1])
 
     def intervals(self, level: float = 0.95) -> np.ndarray:
-        """Returns bounds of the true mean of each node's rows, shape (nodes, 2).
+        """Bounds of the true mean of each node's rows, shape (nodes, 2).
 
-        They contain it with probability ``level`` or more, by the distribution of the noise alone,
-        as in ``Node.interval``. If the noise is not known they are the declared bounds. ``values``
-        may be shrunk towards the parent's; then the bounds are widened to contain them.
+        They contain it with probability ``level`` or more, by the distribution of the noise alone, as in
+        ``Node.interval``. If the noise is unknown they are the declared bounds. ``values`` may be shrunk towards the
+        parent's; then the bounds are widened to contain them.
         """
         low, high = self._bounds
         below, above = np.array([node.share_interval(level) or (0.0, 1.0) for node in self.nodes]).T
@@ -420,15 +400,12 @@ class Tree:
 
     @property
     def _bounds(self) -> tuple[float, float]:
-        """Returns the ends of a numeric target, to which rows are clamped."""
+        """The ends of a numeric target, to which rows are clamped."""
         self.schema.numeric(self.target)
         return cast("MeanTarget", self._target).ends
 
     def apply(self, frame: Frame) -> np.ndarray:
-        """Returns the node that predicts each row of a pandas or Arrow table, shape (rows,).
-
-        Nodes are given by their positions in ``nodes``.
-        """
+        """The node that predicts each row of a pandas or Arrow table, by its position in ``nodes``, shape (rows,)."""
         rows = length(frame)
         codes, reached = encode_rows(self.schema, self._router.columns, frame), np.empty(rows, dtype=np.int64)
         for block, (nodes,) in self._router.reached(codes, rows):
@@ -436,29 +413,20 @@ class Tree:
         return reached
 
     def predict_proba(self, frame: Frame) -> np.ndarray:
-        """Returns class probabilities, shape (rows, classes), in the order of ``classes``."""
+        """Class probabilities, shape (rows, classes), in the order of ``classes``."""
         return np.asarray(self.probabilities[self.apply(frame)])
 
     def predict(self, frame: Frame) -> np.ndarray:
-        """Returns the likeliest class or the mean for each row, shape (rows,).
-
-        In a tie the class that is declared first wins.
-        """
+        """The likeliest class or the mean for each row, shape (rows,); in a tie the class that is declared first."""
         answers = as_array(self.classes)[self.answers.argmax(axis=1)] if self.classes else self.values
         return np.asarray(answers[self.apply(frame)])
 
     def export_text(self, *, max_depth: int | None = None) -> str:
-        """Returns the tree as indented text, a line for each node.
-
-        Nodes below ``max_depth`` splits are omitted.
-        """
+        """The tree as indented text, a line for each node at most ``max_depth`` splits deep."""
         return text(self._sketch(max_depth), repr(self))
 
     def export_graphviz(self, *, max_depth: int | None = None) -> str:
-        """Returns the tree in Graphviz's DOT language, for ``dot -Tsvg`` or ``graphviz.Source``.
-
-        Nodes below ``max_depth`` splits are omitted.
-        """
+        """The tree in Graphviz's DOT language, for ``dot -Tsvg`` or ``Source``, down to ``max_depth`` splits."""
         return dot(self._sketch(max_depth))
 
     def plot(self, ax: Axes | None = None, *, max_depth: int | None = None) -> Axes:
@@ -466,8 +434,7 @@ class Tree:
 
         Args:
             ax: The axes; by default a new figure of the size that the tree needs.
-            max_depth: Levels of splits to draw; deeper nodes are omitted. None for as many as fit
-                on a page, or on your axes.
+            max_depth: Levels of splits to draw; None for as many as fit on a page, or on your axes.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -475,7 +442,7 @@ class Tree:
         return plot(lambda depth: self._sketch(depth, max_ends=MAX_LINES), ax, max_depth)
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a row for each node, the root first.
+        """A row for each node, the root first.
 
         Columns: ``parent`` (-1 of the root), ``depth``, ``condition`` that leads to it, ``split``
         (the column that splits it; None at a leaf), ``rows`` with the ends of their 95 % interval
@@ -503,7 +470,7 @@ class Tree:
         )
 
     def rules(self) -> pd.DataFrame:
-        """Returns a rule for each leaf, in descending order of rows; the index is the leaf's node.
+        """A rule for each leaf, in descending order of rows; the index is the leaf's node.
 
         Columns: ``rule`` ("age >= 30 and sex = Male"), then those of ``to_frame``.
         """
@@ -519,7 +486,7 @@ class Tree:
 
     @cached_property
     def importances(self) -> dict[str, float]:
-        """Returns the importance of each column, with sum 1; empty without a split.
+        """The importance of each column, with sum 1; empty without a split.
 
         The importance of a split is the number of rows below it times the spread of its children's
         answers around their mean: with children of 30 and 10 rows whose shares of a class are 0.5
@@ -538,10 +505,7 @@ class Tree:
         return _fractions(gains)
 
     def to_arrays(self) -> TreeArrays:
-        """Returns the tree as plain numpy arrays, enough to predict with a few lines of numpy.
-
-        See ``miners.fitted.tree.TreeArrays``.
-        """
+        """The tree as plain numpy arrays, enough to predict with a few lines of numpy; see ``TreeArrays``."""
         nodes, value = self.nodes, self.answers if self.classes else self.values[:, None]
         features = tuple(name for name in self.schema.columns if name != self.target)
         declared = self.schema.categorical_columns
@@ -587,11 +551,10 @@ class Tree:
         )
 
     def to_json(self) -> str:
-        """Returns the tree as text that ``from_json`` reads back exactly."""
+        """The tree as text that ``from_json`` reads back exactly."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the tree as plain lists, dicts, texts and numbers."""
         schema = self.schema.model_dump(mode="json")
         stored: dict[str, Any] = {} if self.rule == "moments" else {"shares": self.rule}
         stored |= {} if self.within is None else {"within": list(self.within)}
@@ -600,12 +563,12 @@ class Tree:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Tree:
-        """Reads what ``to_json`` wrote. Raises ``QueryError`` unless it is a whole and valid tree."""
+        """Reads a result of ``to_json``; raises ``QueryError`` unless it is a whole and valid tree."""
         return cls.from_dict(read_json(text))
 
     @classmethod
     def from_dict(cls, stored: object) -> Tree:
-        """Reads what ``to_dict`` wrote. Raises ``QueryError`` unless it is a whole and valid tree."""
+        """Reads a result of ``to_dict``; raises ``QueryError`` unless it is a whole and valid tree."""
         if not isinstance(stored, dict) or stored.get("format") != FORMAT:
             raise QueryError(f"this is not a stored tree: its `format` must be {FORMAT!r}.")
         version, kind = stored.get("version"), stored.get("kind")
@@ -643,11 +606,9 @@ class Tree:
         return f"{text}, splits on {', '.join(used[:NAMED_COLUMNS])}{more}"
 
     def _repr_html_(self) -> str:
-        """Returns the tree as a notebook shows it."""
         return html(self._sketch(None, max_ends=MAX_HTML_LINES), repr(self))
 
     def _sketch(self, max_depth: int | None, *, max_ends: int | None = None) -> Sketch:
-        """Returns what every picture shows."""
         return sketch(
             self.schema,
             self._target,
@@ -662,7 +623,7 @@ class Tree:
 
     @cached_property
     def _router(self) -> Router:
-        """Returns the router, which is built at the first prediction."""
+        """The router, which is built at the first prediction."""
         return Router(self.schema, [self.nodes], self.depth)
 
 
@@ -670,7 +631,7 @@ FOREST_FORMAT = "pinq-forest"
 
 
 class Forest:
-    """A forest of trees that predict together. Immutable; equal when all its trees are equal.
+    """A forest of trees that predict together. It is immutable, and equal to another with equal trees.
 
     A row follows a path down each tree. Class probabilities and means are averaged over trees with
     equal weights, because a leaf with few rows is already shrunk towards its parent.
@@ -720,24 +681,22 @@ class Forest:
 
     @property
     def n_leaves(self) -> int:
-        """Returns the number of leaves of all trees."""
         return sum(tree.n_leaves for tree in self.trees)
 
     @property
     def depth(self) -> int:
-        """Returns the number of splits above the deepest leaf of all trees."""
         return max(tree.depth for tree in self.trees)
 
     @cached_property
     def usage(self) -> dict[str, float]:
-        """Returns the share of all splits that each column makes, the most used column first."""
+        """The share of all splits of each column, the most used column first."""
         splits = [node.split for tree in self.trees for node in tree.nodes]
         used = Counter(split.column for split in splits if split is not None)
         return {column: count / used.total() for column, count in used.most_common()}
 
     @cached_property
     def importances(self) -> dict[str, float]:
-        """Returns the importance of each column, with sum 1; all trees have equal weight."""
+        """The importance of each column, with sum 1; all trees have equal weight."""
         together: defaultdict[str, float] = defaultdict(float)
         for tree in self.trees:
             for column, share in tree.importances.items():
@@ -745,35 +704,27 @@ class Forest:
         return _fractions(together)
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a row for each node of each tree; see ``Tree.to_frame``."""
         return stacked(tree.to_frame() for tree in self.trees)
 
     def rules(self) -> pd.DataFrame:
-        """Returns a rule for each leaf of each tree; see ``Tree.rules``."""
         return stacked(tree.rules() for tree in self.trees)
 
     def tree(self, number: int) -> Tree:
-        """Returns one of its trees. Raises ``QueryError`` if there is no tree of this number."""
+        """One of its trees; raises ``QueryError`` if there is no tree of this number."""
         return self.trees[whole_number("tree", number, 0, len(self.trees) - 1)]
 
     def predict_proba(self, frame: Frame) -> np.ndarray:
-        """Returns class probabilities, shape (rows, classes), in the order of ``classes``.
-
-        The rows are those of a pandas or Arrow table.
-        """
+        """Class probabilities, shape (rows, classes), for the rows of a pandas or Arrow table."""
         return self._average(frame, [tree.probabilities for tree in self.trees])
 
     def predict(self, frame: Frame) -> np.ndarray:
-        """Returns the likeliest class or the mean for each row, shape (rows,).
-
-        In a tie the class that is declared first wins.
-        """
+        """The likeliest class or the mean for each row, shape (rows,); in a tie the class that is declared first."""
         if not self.classes:
             return self._average(frame, [tree.values for tree in self.trees])
         return np.asarray(as_array(self.classes)[self.predict_proba(frame).argmax(axis=1)])
 
     def _average(self, frame: Frame, answers: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the mean over the trees of the answer at each row's node."""
+        """The mean over the trees of the answer at each row's node."""
         rows = length(frame)
         codes = encode_rows(
             self.schema, dict.fromkeys(name for node_answers in self._routers for name in node_answers.columns), frame
@@ -789,31 +740,28 @@ class Forest:
 
     @cached_property
     def _routers(self) -> list[Router]:
-        """Returns a router for some trees at a time: with each tree the tables of all the others grow."""
+        """A router for each few trees, because the tables of all trees grow with each tree."""
         some = [self.trees[first : first + TREES_AT_ONCE] for first in range(0, len(self.trees), TREES_AT_ONCE)]
-        return [Router(self.schema, [tree.nodes for tree in own], max(tree.depth for tree in own)) for own in some]
+        return [
+            Router(self.schema, [tree.nodes for tree in group], max(tree.depth for tree in group)) for group in some
+        ]
 
     def export_text(self, *, max_depth: int | None = None) -> str:
-        """Returns all trees as indented text."""
         return "\n\n".join([repr(self), *(tree.export_text(max_depth=max_depth) for tree in self.trees)])
 
     def export_graphviz(self, *, tree: int = 0, max_depth: int | None = None) -> str:
-        """Returns one tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""
+        """One tree in Graphviz's DOT language; see ``Tree.export_graphviz``."""
         return self.tree(tree).export_graphviz(max_depth=max_depth)
 
     def plot(self, ax: Axes | None = None, *, tree: int = 0, max_depth: int | None = None) -> Axes:
-        """Draws one tree with matplotlib; see ``Tree.plot``."""
         return self.tree(tree).plot(ax, max_depth=max_depth)
 
     def to_json(self) -> str:
-        """Returns the forest as text that ``from_json`` reads back exactly."""
+        """The forest as text that ``from_json`` reads back exactly."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the forest as plain lists, dicts, texts and numbers.
-
-        Common parts of the trees are written once.
-        """
+        """The forest as plain values; common parts of the trees are written once."""
         common = {
             key: value for key, value in self.trees[0].to_dict().items() if key not in ("format", "version", "nodes")
         }
@@ -826,12 +774,12 @@ class Forest:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Forest:
-        """Reads what ``to_json`` wrote. Raises ``QueryError`` unless it is a whole and valid forest."""
+        """Reads a result of ``to_json``; raises ``QueryError`` unless it is a whole and valid forest."""
         return cls.from_dict(read_json(text))
 
     @classmethod
     def from_dict(cls, stored: object) -> Forest:
-        """Reads what ``to_dict`` wrote. Raises ``QueryError`` unless it is a whole and valid forest."""
+        """Reads a result of ``to_dict``; raises ``QueryError`` unless it is a whole and valid forest."""
         if not isinstance(stored, dict) or stored.get("format") != FOREST_FORMAT or stored.get("version") != VERSION:
             raise QueryError(
                 f"this is not a stored forest: its `format` must be {FOREST_FORMAT!r} and its `version` {VERSION}."
@@ -855,6 +803,5 @@ class Forest:
         return f"{text}; splits by {', '.join(columns)}{more}"
 
     def _repr_html_(self) -> str:
-        """Returns the forest as a notebook shows it."""
         first = f"<details><summary>its first tree</summary>{self.trees[0]._repr_html_()}</details>"
         return f"<p>{escape(repr(self))}</p>{first}"

@@ -7,8 +7,8 @@ distribution of numbers in a cell. The pieces of each cell are denoised: they sh
 explains their differences, and are then made nonnegative with the same sum, so most pieces without rows get none.
 
 Privacy:
-    Claim: drawing is free. Why: the pieces depend on earlier answers. Their counts are one noisy count of disjoint
-    parts, which the purchase pays for. All else is computed from these. Held by:
+    Claim: drawing is free. Why: the pieces depend on earlier answers, their counts are one noisy count of disjoint
+    parts, which the purchase pays for, and all else is computed from these. Held by:
     tests/unit/synthesizer/test_fine_numbers.py.
 """
 
@@ -38,7 +38,6 @@ class FineNumbers:
     """A fine histogram of a column.
 
     Attributes:
-        starts: The first grid cell of each piece, increasing from 0, shape (pieces,).
         counts: Noisy rows of each piece, shape (pieces,).
         deviation: The deviation of the noise in each count.
         unsure: The deviation of the noise in the column's mean, in its units; None if it is unknown.
@@ -50,7 +49,6 @@ class FineNumbers:
     unsure: float | None = None
 
     def spec(self, column: Numeric, name: str) -> Cuts:
-        """The partition into the pieces."""
         return Cuts(name, tuple(column.cut_before(start) for start in self.starts[1:].tolist()))
 
     def ends(self, column: Numeric) -> np.ndarray:
@@ -82,15 +80,7 @@ class FineNumbers:
     def drawn(
         self, firsts: np.ndarray, cells: np.ndarray, last: int, random: np.random.Generator, within: Interval
     ) -> np.ndarray:
-        """Draws a grid cell for each row, in its cell of the model.
-
-        Args:
-            firsts: The first grid cell of each cell of the model, increasing.
-            cells: The cell of each row.
-            last: The number of grid cells.
-            random: Public random numbers.
-            within: The interval of grid cells to draw from.
-        """
+        """Draws a grid cell for each row, in its cell of the model."""
         codes = np.zeros(len(cells), dtype=np.int64)
         for cell, pieces in self._homes(firsts):
             rows = np.flatnonzero(cells == cell)
@@ -102,13 +92,11 @@ class FineNumbers:
         return codes
 
     def _homes(self, firsts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields the pieces of each cell of the model."""
         home = np.searchsorted(firsts, self.starts, side="right") - 1
         for cell in range(len(firsts)):
             yield cell, np.flatnonzero(home == cell)
 
     def _widths(self, last: int) -> np.ndarray:
-        """The grid cells of each piece."""
         return np.diff(self.starts, append=last)
 
     def _clipped(self, pieces: np.ndarray, last: int, within: Interval) -> tuple[np.ndarray, np.ndarray]:
@@ -117,7 +105,6 @@ class FineNumbers:
         return low, np.maximum(low, np.clip(np.append(self.starts, last)[pieces + 1], *within))
 
     def _shares(self, pieces: np.ndarray) -> np.ndarray:
-        """The shares of a cell's pieces."""
         even, counts = np.full(len(pieces), 1 / len(pieces)), self.counts[pieces]
         total = max(float(counts.sum()), self.deviation)
         signal = max(float(np.mean((counts - even * total) ** 2)) - self.deviation**2, 0.0)
@@ -126,18 +113,11 @@ class FineNumbers:
         return np.asarray(shares / shares.sum())
 
     def to_list(self) -> list[Any]:
-        """The histogram as plain values, for JSON."""
         return [self.starts.tolist(), self.counts.tolist(), self.deviation, self.unsure]
 
 
 def pieces(firsts: np.ndarray, shares: np.ndarray, column: Numeric) -> np.ndarray:
-    """The first grid cells of pieces: more pieces in cells with more rows; ``firsts`` if all cells are fine.
-
-    Args:
-        firsts: The first grid cell of each cell of the model, and the number of grid cells.
-        shares: The cells' shares of the rows.
-        column: The declaration.
-    """
+    """The first grid cells of pieces: more pieces in cells with more rows; ``firsts`` if all cells are fine."""
     starts = [np.zeros(0, dtype=np.int64)]
     for first, end, share in zip(firsts, firsts[1:], shares, strict=False):
         number = min(int(end - first), PIECES + round(PIECES * len(shares) * float(share)))
@@ -151,12 +131,7 @@ def pieces(firsts: np.ndarray, shares: np.ndarray, column: Numeric) -> np.ndarra
 
 
 def fine_of(stored: Any, firsts: Mapping[str, np.ndarray]) -> dict[str, FineNumbers]:
-    """Reads results of ``to_list``, by column. Raises ``ValueError`` for anything else.
-
-    Args:
-        stored: The stored lists, by column.
-        firsts: For each numeric column, the first grid cell of each cell of the model, and the number of grid cells.
-    """
+    """Reads results of ``to_list``, by column; raises ``ValueError`` for anything else."""
     by_column = {}
     for name, (starts, counts, deviation, *unsure) in dict(stored).items():
         finite = [

@@ -40,7 +40,6 @@ class Fitting:
         self.seen: dict[int, np.ndarray] = {}  # whether each cell of a numeric column clearly has rows
 
     def learned(self) -> SyntheticTable:
-        """Buys all tables; returns the last model."""
         purchase = self.purchase
         for earlier in purchase.logged:  # queried again, for the certificate
             self.bought.append(purchase.table(self.handle, earlier.before, earlier.epsilon, reuse=True))
@@ -86,7 +85,6 @@ class Fitting:
         return masks
 
     def _fine(self, number: int, model: GraphicalModel) -> FineNumbers:
-        """Buys the fine numbers of a column."""
         purchase, spec = self.purchase, self.purchase.specs[number]
         column = purchase.schema.numeric(spec.column)
         firsts = np.unique(bind(spec, purchase.schema).axes[0].edges(column.cells))
@@ -99,7 +97,6 @@ class Fitting:
         return replace(fine, unsure=fine.deviation * float(np.linalg.norm(far)) / model.rows)
 
     def _sums(self, ranges: tuple[tuple[float, float], ...] = ()) -> np.ndarray:
-        """Buys the sums of numbers and squares in these ranges."""
         names = tuple(self.purchase.specs[number].column for number in self.purchase.summed)
         products = Products(names, ranges, pairs="squares", limit=matching.limit(len(names), self.purchase.reach))
         return np.asarray(self.handle.noisy_sum(products, epsilon=self.purchase.sums), dtype=np.float64)
@@ -133,7 +130,7 @@ class Fitting:
         return model.brought(marginals)
 
     def rehearse(self) -> None:
-        """Asks what comes before the first round, the round's choice, and the sums of numbers."""
+        """Queries everything before the first round, the round's choice, and the sums of numbers."""
         self.bought += self.purchase.logged
         for column in self.purchase.singles:
             self._buy(column, self.purchase.single)
@@ -142,7 +139,10 @@ class Fitting:
             self._sums()
 
     def _offered(self, model: GraphicalModel, price: Epsilon, remaining: Epsilon) -> list[Clique]:
-        """The pairs that keep the junction tree small, those of uncovered columns first; if none, all that it holds."""
+        """The pairs that keep the junction tree small, those of uncovered columns first.
+
+        If none, all pairs inside it.
+        """
         room = self.purchase.room(remaining) - sum(table.size for table in model.tables)
         # A table bought twice at one price would be one question, whose answer a fit that runs again takes twice.
         dear = {bought.columns for bought in self.bought if bought.epsilon == price}
@@ -156,7 +156,7 @@ class Fitting:
         return self._drawn(contained)
 
     def _drawn(self, pairs: Sequence[Clique]) -> list[Clique]:
-        """Some pairs by public coins, where the tables of all are too much for a request."""
+        """Some pairs by public coins, if the tables of all are too much for a request."""
         order = self.random.permutation(len(pairs))
         cells = np.cumsum([EACH + self.purchase.cells(pairs[number]) for number in order])
         return [pairs[number] for number in sorted(order[: np.count_nonzero(cells <= OFFERED)])]
@@ -178,12 +178,12 @@ class Fitting:
         return offered[specs.index(chosen)]
 
     def _checked_error(self, table: SyntheticTable, unknown: Sequence[Clique]) -> float | None:
-        """Bounds how far tables of pairs that were not bought are off on tenths of numbers, with 90 % confidence.
+        """A bound, with 90 % confidence, of the error of the tables of unbought pairs, on tenths of numbers.
 
-        Each noisy table y of k cells with noise of variance v gives d = Σ (y - m)² - k v, which estimates
-        Σ (n - m)² without bias. Half of Σ |n - m| is at most half the root of k Σ (n - m)², so the mean of
-        k d / 4 estimates a bound of the mean square of that distance. Its deviation is that of the pairs
-        drawn and of the noise, and 1.28 deviations are added.
+        Each noisy table y of k cells with noise of variance v gives d = Σ (y - m)² - k v, which estimates Σ (n - m)²
+        without bias. Half of Σ |n - m| is at most half the root of k Σ (n - m)², so the mean of k d / 4 estimates a
+        bound of the mean square of that distance. The deviation of this mean comes from the drawn pairs and from the
+        noise; 1.28 deviations are added.
         """
         if len(unknown) < CHECKED:
             return None

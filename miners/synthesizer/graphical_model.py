@@ -95,10 +95,6 @@ def tree_cells(sizes: Sequence[int], groups: Iterable[Clique]) -> int:
 class JunctionTree:
     """Cliques of columns in a tree; columns that two cliques share are in all cliques between them.
 
-    Args:
-        sizes: The cells of each column.
-        groups: Groups of columns that must be in one clique.
-
     Attributes:
         cliques: Each clique after its parent.
         parents: The position of each clique's parent; the first has none.
@@ -262,7 +258,6 @@ class GraphicalModel:
     """A distribution over cells: log potentials of groups of columns.
 
     Attributes:
-        sizes: The cells of each column.
         rows: The number of rows of the table, estimated from the measured tables.
         potentials: A log potential for each group, an axis for each column.
     """
@@ -273,12 +268,10 @@ class GraphicalModel:
 
     @cached_property
     def tree(self) -> JunctionTree:
-        """Cliques that hold the columns of each group."""
         return JunctionTree(self.sizes, self.potentials)
 
     @cached_property
     def tables(self) -> list[np.ndarray]:
-        """The marginals of the cliques."""
         return self.tree.calibrated(self.potentials)
 
     @classmethod
@@ -468,12 +461,6 @@ class _Fit:
 
     A walk through the tree visits one clique after the other and returns. Each clique sets the corrections of
     its tables to the minimum, with all others fixed. Only messages of changed cliques are sent again.
-
-    Args:
-        tree: Cliques that hold the columns of each table.
-        tables: The marginals of the cliques under the potentials; the fit changes them.
-        potentials: A log potential for each group of columns; the fit changes them.
-        base: Log probabilities of independent columns.
     """
 
     def __init__(

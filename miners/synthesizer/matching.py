@@ -16,8 +16,8 @@ Ranges are as wide as noise allows. A range of k deviations on each side leaves 
 square. Typical numbers are then 1 / k of the range, so the norm is small, and the noise of means does not grow with k.
 
 Privacy:
-    Claim: free. Why: ranges depend on earlier answers. The sums are one query, which the purchase pays for. All else is
-    computed from these. Held by: tests/unit/synthesizer/test_matching.py.
+    Claim: free. The sums are one query, which the purchase pays for; all else is computed from earlier answers and
+    these. Held by: tests/unit/synthesizer/test_matching.py.
 """
 
 from __future__ import annotations
@@ -39,12 +39,7 @@ EXTREME, SIZE = 3.0, 0.8  # norm of the constant and a number at the end of its 
 
 
 def limit(columns: int, reach: float) -> float:
-    """The norm to which a row's numbers and squares are shortened; few rows have a larger norm.
-
-    Args:
-        columns: The number of columns.
-        reach: The deviations from the mean at which ranges end.
-    """
+    """The norm to which a row's numbers and squares are shortened; few rows have a larger norm."""
     return min(1 + 2 * columns, EXTREME + columns * (SIZE / reach + 1 / reach**2))
 
 

@@ -77,9 +77,6 @@ class Purchase:
     """The decisions before the first query.
 
     Attributes:
-        schema: The public schema.
-        specs: The cells of each column.
-        epsilon: The cost of all queries.
         target: The column whose tables weigh more; None for none.
         logged: Tables that the log had before.
         order: Pairs of numeric columns; the first is never the larger.
@@ -94,17 +91,14 @@ class Purchase:
 
     @property
     def total(self) -> Epsilon:
-        """The cost of all queries."""
         return self.epsilon
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """The cells of each column."""
         return tuple(bind(spec, self.schema).size for spec in self.specs)
 
     @cached_property
     def pairs(self) -> list[Clique]:
-        """The pairs of columns whose tables may be bought."""
         pairs = itertools.combinations(range(len(self.specs)), 2)
         return [pair for pair in pairs if self.cells(pair) <= MAX_CELLS]
 
@@ -179,7 +173,6 @@ class Purchase:
 
     @property
     def worth(self) -> Epsilon:
-        """The cost of all rounds without earlier counts."""
         return (
             self.total - self.single * len(self.specs) - self.checks * CHECKED - self.fine * len(self.fines) - self.sums
         )
@@ -214,7 +207,6 @@ class Purchase:
 
     @property
     def needed(self) -> Epsilon:
-        """The cost of the remaining queries."""
         numbers = self.fine * len(self.fines) + self.sums
         return self.single * len(self.singles) + self.rounds + self.checks * CHECKED + numbers
 
@@ -232,13 +224,12 @@ class Purchase:
 
     @property
     def before(self) -> Epsilon:
-        """The cost of the logged tables."""
         return Epsilon(sum(table.epsilon.nano for table in self.logged))
 
     def with_history(self, handle: PrivateQueryable, history: bool | Sequence[Bought]) -> Self:
         """Uses the tables in the log that fit into the model, in descending order of dependence.
 
-        With the tables of another fit instead of True, uses those of them that this ledger has.
+        With the tables of another fit instead of True, uses those that this ledger has.
         """
         if not isinstance(history, bool):
             paid = [table for table in history if table.before and self._paid(handle, table.before, table.epsilon)]
@@ -278,11 +269,9 @@ class Purchase:
         return float(apart) * self.weight(table.columns)
 
     def cells(self, columns: Clique) -> int:
-        """The number of cells of the table of some columns."""
         return math.prod(self.sizes[column] for column in columns)
 
     def spec(self, columns: Clique) -> Spec:
-        """The partition into the cells of some columns."""
         return Cross(tuple(self.specs[column] for column in columns)) if len(columns) > 1 else self.specs[columns[0]]
 
     def deviation(self, epsilon: Epsilon) -> float:
@@ -297,7 +286,6 @@ class Purchase:
 
     @property
     def title(self) -> str:
-        """The title of the plan."""
         return f"Synthesizer of {many(len(self.specs), 'column')} and of their {many(len(self.pairs), 'pair')}"
 
     def lines(self) -> Iterator[PlanLine]:

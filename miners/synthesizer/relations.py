@@ -55,25 +55,14 @@ def limits(schema: Schema, spec: Spec, name: str) -> np.ndarray:
 
 
 def possible(lows: np.ndarray, highs: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
-    """Returns 1 for each pair of cells whose numbers can be in order, else 0.
-
-    Args:
-        lows: The limits of the smaller column's cells, shape (2, cells).
-        highs: The limits of the larger column's cells.
-        sizes: The cells of both, with missing values at the end.
-    """
+    """1 for each pair of cells whose numbers can be in order, else 0; the last cells may be those of missing values."""
     fits = np.ones(sizes)
     fits[: lows.shape[1], : highs.shape[1]] = np.less.outer(lows[0], highs[1])
     return fits
 
 
 def determined(table: np.ndarray, deviation: float) -> np.ndarray | None:
-    """Returns the possible cells of a noisy table if each value determines a value of the other column; else None.
-
-    Args:
-        table: Noisy rows, shape (cells, cells).
-        deviation: The deviation of the noise in each.
-    """
+    """Returns the possible cells of a noisy table if each value determines a value of the other column; else None."""
     # Five diplomas with fixed years: 900 of 1,000 rows in five cells, and 100 in 20 cells, whose noise is 150 in all.
     possible = (table == table.max(axis=1, keepdims=True)) | (table == table.max(axis=0, keepdims=True))
     noise = deviation * math.sqrt(table.size - possible.sum())
@@ -84,16 +73,9 @@ def determined(table: np.ndarray, deviation: float) -> np.ndarray | None:
 def occupied(
     rows: np.ndarray, bought: Sequence[Measurement], number: int, cells: int, hidden_share: float = 1.0
 ) -> np.ndarray:
-    """Returns whether each cell of a numeric column clearly has rows; cells far out need more rows than noise.
+    """Whether each cell of a numeric column clearly has rows; cells far out need more rows than noise.
 
-    The farthest cells are emptied first.
-
-    Args:
-        rows: The rows of each cell in the model.
-        bought: The noisy tables.
-        number: The column.
-        cells: The number of its cells, without that of missing values.
-        hidden_share: The largest share of rows in emptied cells.
+    The farthest cells are emptied first, with at most ``hidden_share`` of the rows.
     """
     # In a table of 12 x 5 cells, each of twelve sums has five noises.
     tables = [table for table in bought if number in table.columns]
@@ -126,13 +108,6 @@ def in_order(
     Within its cell a number depends on no other column, so exchanges change no relation of cells and no set of
     numbers. Random pairs of rows exchange first. Then a cell with wrong rows is sorted, which finds an order if there
     is one.
-
-    Args:
-        low: The smaller number of each row.
-        high: The larger number.
-        cells: The cell of the larger number.
-        largest: The largest possible number.
-        random: Public random numbers.
     """
     high = high.copy()
     for cell in np.unique(cells[low > high]):

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Synthesizer`` learns a model of the rows: it queries the tables that the model needs most.
-
-``purchase.py`` divides epsilon, ``fitting.py`` buys the tables one after the other, and
-``synthetic_table.py`` is the fitted state.
-"""
+"""``Synthesizer`` learns a model of the rows: it queries the tables that the model needs most."""
 
 from __future__ import annotations
 
@@ -35,11 +31,7 @@ from pinq.public.schema import Schema
 
 @dataclass(frozen=True)
 class SynthesizerFit(Purchase, FitPlan["PrivateQueryable"]):
-    """The fit of a model of the rows.
-
-    Attributes:
-        random_state: Seed of the public randomness.
-    """
+    """The fit of a model of the rows."""
 
     random_state: int | None = None
 
@@ -53,13 +45,11 @@ class SynthesizerFit(Purchase, FitPlan["PrivateQueryable"]):
         )
 
     def rehearse(self, handle: PrivateQueryable) -> None:
-        """Rehearses the tables of columns and the first round."""
         if self.pairs and self.rounds:
             with rehearsing(handle) as rehearsal:
                 Fitting(self, rehearsal, np.random.default_rng(self.random_state)).rehearse()
 
     def learn(self, source: PrivateQueryable) -> SyntheticTable:
-        """Buys all tables; returns the model."""
         return Fitting(self, source, np.random.default_rng(self.random_state)).learned()
 
 
@@ -91,7 +81,6 @@ class Synthesizer(Miner):
 
     Attributes:
         model_: The fitted ``SyntheticTable``: ``sample``, ``table``, ``estimate``, ``quality``, ``numbers``.
-        schema_: The public schema.
         cost_: The cost of the last ``fit``, exact.
 
     Privacy:
@@ -164,11 +153,10 @@ class Synthesizer(Miner):
         return fitted
 
     def fitted_again(self, handle: PrivateQueryable) -> Self:
-        """Fits a copy with the same parameters and the same target."""
         return type(self)(**self._fit_params).fit(handle, self._model.target, history=self._model.bought)
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
-        """Returns the queries of ``fit`` and their costs, for free: it reads the schema only."""
+        """Returns the queries of ``fit`` and their costs, for free."""
         return self._checked(planned(schema), target).plan(rows)
 
     def sample(
@@ -178,15 +166,12 @@ class Synthesizer(Miner):
         where: Mapping[str, Condition] | None = None,
         random_state: int | None = None,
     ) -> pd.DataFrame:
-        """Draws synthetic rows, perhaps under conditions; see ``SyntheticTable.sample``."""
         return self._model.sample(rows, where=where, random_state=random_state)
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns the measured tables and their accuracy, a row for each table."""
         return self._model.quality.copy()
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws the dependence of pairs of columns; see ``SyntheticTable.plot``."""
         return self._model.plot(ax)
 
     def export_text(self) -> str:

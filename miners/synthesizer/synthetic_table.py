@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``SyntheticTable`` is a synthesizer's fitted state: it draws rows and estimates tables.
 
-It distinguishes measured from inferred tables.
-
 Privacy:
     Claim: free. Why: all of it is computed from released tables (post-processing).
 """
@@ -70,10 +68,7 @@ class SyntheticTable:
     """A public model of a private table.
 
     Attributes:
-        schema: The public schema.
-        specs: The cells of each column.
         model: The distribution over cells.
-        bought: The noisy tables of the fit.
         error: A bound, with 90 % confidence, of the quadratic mean of the share of rows in wrong cells, over the
             tables of two columns that were not bought; cells are values, and tenths of the rows of a number. None
             if all were bought.
@@ -95,7 +90,6 @@ class SyntheticTable:
 
     @property
     def columns(self) -> list[str]:
-        """The columns, in the schema's order."""
         return [spec.column for spec in self.specs]
 
     @property

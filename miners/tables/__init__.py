@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everyday tables from a private handle: cross tables, histograms, quantiles, summaries.
 
-It expresses common tables by the five query methods, divides one epsilon over them, and gives each
-number its interval. Nothing here sees rows or draws noise. Read ``table.py`` first, then
-``counts.py``.
+They use the five query methods, divide one epsilon over them, and give each number its interval. Read ``table.py``
+first, then ``counts.py``.
 """
 
 from miners.tables.columns import where

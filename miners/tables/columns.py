@@ -22,7 +22,7 @@ from pinq.public.schema import Schema, Value
 
 
 def require_level(level: float) -> float:
-    """Returns the level. Raises ``QueryError`` unless it is above 0 and clearly below 1."""
+    """Returns the level; raises ``QueryError`` unless it is above 0 and clearly below 1."""
     # The level of each of many joint intervals is higher still, and must stay below 1.
     if not is_number(level, 0, 1 - 1e-9) or level == 0:
         allowed = "between 0 and 1, 0 excluded and at most 0.999999999, for example 0.95"
@@ -37,7 +37,7 @@ def require_parts(parts: int) -> None:
 
 
 def required_handle(handle: object) -> PrivateQueryable:
-    """Returns a handle. Raises ``QueryError``, with advice, for another object."""
+    """Returns a handle; raises ``QueryError``, with advice, for another object."""
     if not isinstance(handle, PrivateQueryable):
         raise QueryError(
             f"a table is made of a private handle, not of {type(handle).__name__}; open one with pinq.open, "
@@ -66,7 +66,7 @@ def half_width(
     Args:
         weights: The weights of the noises of each sum, shape (..., noises).
         scale: s, greater than 0; one number, or an array of the shape of ``weights``.
-        level: Between 0 and 1, both excluded.
+        level: The confidence level, between 0 and 1, both excluded.
         times: The number of noises of each weight, of the shape of ``weights``.
 
     Returns:
@@ -87,11 +87,7 @@ def half_width(
 def within_noise(
     sums: np.ndarray, weights: np.ndarray, scale: np.ndarray | float, level: float, times: np.ndarray
 ) -> np.ndarray:
-    """Returns whether each sum is at most the ``half_width`` of its noise.
-
-    A half width is at least 0 and at most ``SPAN`` deviations and the largest weight, so only a few
-    laws are computed.
-    """
+    """Whether each sum is at most the ``half_width`` of its noise."""
     deviations, largest = np.sqrt(2 * (times * (weights * scale) ** 2).sum(axis=-1)), np.abs(weights).max(axis=-1)
     # With a half width between 0 and 400, -5 is within, 900 is not, and 29 needs the law.
     within, unclear = sums <= 0, (sums > 0) & (sums <= 2 * SPAN * deviations + largest)
@@ -100,7 +96,7 @@ def within_noise(
 
 
 def scale_of(counts: NoisyArray) -> float:
-    """Returns the one scale of the noise in several counts."""
+    """The one scale of the noise in several counts."""
     return float(np.asarray(counts.scale, dtype=np.float64))
 
 
@@ -157,7 +153,7 @@ def specs_of(schema: Schema, columns: Columns) -> list[Spec]:
 
 
 def columns_named(schema: Schema, value: object) -> list[str]:
-    """Lists the declared columns in a call's arguments, each once."""
+    """The declared columns in a call's arguments, each once."""
     if isinstance(value, str):
         return [value] if value in schema.columns else []
     if isinstance(value, Splitting):
@@ -204,7 +200,6 @@ def is_categorical(schema: Schema, column: str) -> bool:
 
 
 def _of_values(handle: PrivateQueryable, name: str, condition: Condition) -> PrivateQueryable:
-    """Narrows by one value, or by a group of several values."""
     column = handle.schema.categorical(name)
     if not isinstance(condition, (list, tuple, set)):
         return narrowed(handle, Values(name), column.code_of(condition, name))  # type: ignore[arg-type]
@@ -218,7 +213,6 @@ def _of_values(handle: PrivateQueryable, name: str, condition: Condition) -> Pri
 
 
 def _of_range(handle: PrivateQueryable, name: str, condition: Condition) -> PrivateQueryable:
-    """Narrows by an interval of a numeric column, closed below and open above."""
     column = handle.schema.numeric(name)
     if condition is None:
         if not column.nullable:

@@ -37,51 +37,46 @@ from pinq.public.checks import is_listing, whole_number
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Schema
 
-Kept = tuple[int, ...]
+Axes = tuple[int, ...]
 """The axes that a margin keeps: (0,), (1,) or () for a table with two axes; (0, 1) is the table itself."""
 
 
-def subsets(axes: int) -> list[Kept]:
-    """Lists the axes that the table and each margin keep, most first: (0, 1), (0,), (1,) and ()."""
+def subsets(axes: int) -> list[Axes]:
+    """The axes that the table and each margin keep, in descending order of their number: (0, 1), (0,), (1,) and ()."""
     margins = [tuple(axis for axis in range(axes) if mask >> axis & 1) for mask in range(2**axes)]
     return sorted(margins, key=lambda subset: (-len(subset), subset))
 
 
-def summed(cells: np.ndarray, axes: Kept) -> np.ndarray:
+def summed(cells: np.ndarray, axes: Axes) -> np.ndarray:
     """Returns the margin that keeps some axes."""
     return np.asarray(cells.sum(axis=tuple(axis for axis in range(cells.ndim) if axis not in axes)))
 
 
-def agreeing(tables: Mapping[Kept, np.ndarray]) -> np.ndarray:
-    """Returns the cells whose sums are nearest to a table and all its margins, by least squares.
+def agreeing(tables: Mapping[Axes, np.ndarray]) -> np.ndarray:
+    """The cells whose sums are nearest to a table and all its margins, by least squares; all counts have equal noise.
 
-    All counts have equal noise. A table is a sum of effects, one for each subset S of the axes (the
-    mean, what each row adds, what each pair adds, ...), at right angles to each other. A margin that
-    keeps the axes K, divided by the N(K) cells that it sums and spread over them, has all effects of
-    subsets of K, each with noise of variance sigma^2 / N(K). So an effect is the mean of all tables
-    that have it, weighted by N(K), and N(K) times what is spread is the margin itself.
+    A table is a sum of orthogonal effects, one for each subset S of the axes (the mean, the effect of each row, of each
+    pair, ...). A margin that keeps the axes K, divided by the N(K) cells that it sums and spread over them, has all
+    effects of subsets of K, each with noise of variance sigma^2 / N(K). So an effect is the mean of all tables that
+    have it, weighted by N(K), and N(K) times the spread margin is the margin itself.
 
-    Example: a table of two cells 4 and 8 whose total was asked too, 15, becomes 5 and 9. The
-    difference of the cells stays, and the total 14 is nearer to 15, because it has one noise and
-    the sum of the cells has two.
-
-    Args:
-        tables: The tables, by the axes that are kept; the one with all axes among them.
+    Example: a table of two cells 4 and 8 with a queried total of 15 becomes 5 and 9. The difference of the cells stays,
+    and the total 14 is nearer to 15, because it has one noise and the sum of the cells has two.
 
     References:
         Barak et al. 2007, "Privacy, Accuracy, and Consistency Too"; Hay et al. 2010, "Boosting the
         Accuracy of Differentially Private Histograms Through Consistency", sec. 4.
     """
-    axes = max(len(kept) for kept in tables)
+    axes = max(len(margin_axes) for margin_axes in tables)
     shape = tables[tuple(range(axes))].shape
     cells = np.zeros(shape)
     for effect in tables:
         # Of a table and its total, the mean is in both: 6 in the cells, 15 / 2 spread over them,
         # which weigh 1 and 2: (6 + 2 * 7.5) / 3 = 7. The difference of the cells is in the table
         # alone.
-        having = [kept for kept in tables if set(effect) <= set(kept)]
-        together = np.sum([_spread(tables[kept], kept, shape) for kept in having], axis=0)
-        weight = sum(_cells_summed(kept, shape) for kept in having)
+        having = [margin_axes for margin_axes in tables if set(effect) <= set(margin_axes)]
+        together = np.sum([_spread(tables[margin_axes], margin_axes, shape) for margin_axes in having], axis=0)
+        weight = sum(_cells_summed(margin_axes, shape) for margin_axes in having)
         part = together / weight
         # Of cells 4 and 8 the effect of no axis is 6 and 6, that of their axis is -2 and 2.
         for axis in range(axes):
@@ -92,14 +87,10 @@ def agreeing(tables: Mapping[Kept, np.ndarray]) -> np.ndarray:
 
 
 def nearest_nonnegative(values: np.ndarray, tables: int = 1) -> np.ndarray:
-    """Projects numbers onto non-negative numbers with the same total, or 0 if that is negative.
+    """Projects numbers onto non-negative numbers with the same total (0 if it is negative), table by table.
 
     All are lowered by one amount and cut at 0: (5, 1, -2) with total 4 is lowered by 1 to (4, 0,
     0).
-
-    Args:
-        values: The numbers.
-        tables: The number of tables in ``values``, one after another, each with its own total.
     """
     flat = values.astype(np.float64).reshape(tables, -1)
     total = np.maximum(flat.sum(axis=1, keepdims=True), 0)
@@ -112,7 +103,10 @@ def nearest_nonnegative(values: np.ndarray, tables: int = 1) -> np.ndarray:
 
 
 def whole_counts(values: np.ndarray) -> np.ndarray:
-    """Rounds non-negative numbers to whole ones of the same total; those with the largest fractions are rounded up."""
+    """Rounds non-negative numbers to whole numbers of the same total.
+
+    Those with the largest fractions are rounded up.
+    """
     # Of 1.6, 2.7 and 0.7, total 5: 1, 2 and 0, and the two that are missing go to the second and the third.
     flat = values.reshape(-1)
     rounded = np.floor(flat + 1e-9)
@@ -121,15 +115,14 @@ def whole_counts(values: np.ndarray) -> np.ndarray:
     return rounded.reshape(values.shape)
 
 
-def _spread(margin: np.ndarray, kept: Kept, shape: tuple[int, ...]) -> np.ndarray:
-    """Returns a margin with the axes that it sums over, repeated along them."""
-    lengths = [length if axis in kept else 1 for axis, length in enumerate(shape)]
+def _spread(margin: np.ndarray, margin_axes: Axes, shape: tuple[int, ...]) -> np.ndarray:
+    lengths = [length if axis in margin_axes else 1 for axis, length in enumerate(shape)]
     return np.broadcast_to(margin.reshape(lengths), shape).astype(np.float64)
 
 
-def _cells_summed(kept: Kept, shape: tuple[int, ...]) -> int:
-    """Returns the number of cells in each sum of a margin."""
-    return int(np.prod([length for axis, length in enumerate(shape) if axis not in kept], dtype=np.int64))
+def _cells_summed(margin_axes: Axes, shape: tuple[int, ...]) -> int:
+    """The number of cells in each sum of a margin."""
+    return int(np.prod([length for axis, length in enumerate(shape) if axis not in margin_axes], dtype=np.int64))
 
 
 NONNEGATIVE = (
@@ -167,20 +160,13 @@ class CountCells:
     scale: float
 
     def frame(self, parts: Parts) -> pd.DataFrame:
-        """A row for each part."""
         return parts.frame(self.values).assign(low=self.low.reshape(-1), high=self.high.reshape(-1))
 
     def scales(self) -> pd.Series:
-        """The scale of each count."""
         return pd.Series(np.full(self.values.size, self.scale), name="scale")
 
     def moved(self, values: np.ndarray, *, cut: bool = False) -> CountCells:
-        """Replaces the noisy counts; intervals are widened to contain the new counts.
-
-        Args:
-            values: The new counts.
-            cut: Whether intervals are cut at 0; a negative count gets the interval of 0.
-        """
+        """Replaces the noisy counts; intervals are widened to contain the new counts, and cut at 0 if ``cut``."""
         values = values.reshape(self.values.shape)
         half = (self.high - self.low) / 2
         ends = (np.maximum(self.low, 0), np.maximum(self.high, half)) if cut else (self.low, self.high)
@@ -190,18 +176,18 @@ class CountCells:
         """Moves counts to the nearest table of the same total without negative numbers."""
         return self.moved(whole_counts(nearest_nonnegative(self.values)), cut=True)
 
-    def margin(self, kept: Kept, exact: np.ndarray, level: float) -> CountCells:
+    def margin(self, margin_axes: Axes, exact: np.ndarray, level: float) -> CountCells:
         """Sums cells; intervals come from the noises in ``exact``, the queried counts."""
         # With 3 x 4 cells, the sum of a row has 4 noises, and the total 12.
-        sums, noises = summed(exact, kept), _cells_summed(kept, exact.shape)
+        sums, noises = summed(exact, margin_axes), _cells_summed(margin_axes, exact.shape)
         half = int(half_width(np.ones(1), self.scale, level, times=noises))
-        return CountCells(summed(self.values, kept), sums - half, sums + half, np.nan)
+        return CountCells(summed(self.values, margin_axes), sums - half, sums + half, np.nan)
 
 
-def margin_frame(cells: pd.DataFrame, kept: Kept, margin: CountCells) -> pd.DataFrame:
+def margin_frame(cells: pd.DataFrame, margin_axes: Axes, margin: CountCells) -> pd.DataFrame:
     """Writes a margin with the labels of the cells' table, ``ALL`` where it sums."""
     names = [name for name in cells.columns if name not in ("value", "low", "high")]
-    labels = [list(dict.fromkeys(cells[name])) if axis in kept else [ALL] for axis, name in enumerate(names)]
+    labels = [list(dict.fromkeys(cells[name])) if axis in margin_axes else [ALL] for axis, name in enumerate(names)]
     keys = pd.DataFrame(list(itertools.product(*labels)), columns=names, dtype=object)
     return keys.assign(value=np.ravel(margin.values), low=np.ravel(margin.low), high=np.ravel(margin.high))
 
@@ -220,8 +206,6 @@ class CrossTable:
     """A table of counts over several axes.
 
     Attributes:
-        axes: The specs or columns of the axes.
-        level: The confidence level of the intervals.
         margins: Whether to add sums, or to query them (``"asked"``).
         consistent: Whether queried margins are made to agree with the cells.
         nonnegative: Whether counts are made to be at least 0.
@@ -234,52 +218,67 @@ class CrossTable:
     nonnegative: bool
 
     def draft(self, handle: PrivateQueryable, epsilon: Epsilon, *, reuse: bool) -> Draft:
-        """Returns the draft of the queries: the cells, and each margin that is queried separately."""
         whole = tuple(range(len(self.axes)))
         tables = subsets(len(self.axes)) if self.margins == "asked" else [whole]
         shares = spread(epsilon, [1] * len(tables))
         questions = {
-            kept: CountQuestion(
-                handle.partition(*(self.axes[axis] for axis in kept)) if kept else handle.parts(),
+            margin_axes: CountQuestion(
+                handle.partition(*(self.axes[axis] for axis in margin_axes)) if margin_axes else handle.parts(),
                 share,
                 self.level,
                 reuse,
             )
-            for kept, share in zip(tables, shares, strict=True)
+            for margin_axes, share in zip(tables, shares, strict=True)
         }
         title = self._title(whole)
         all_notes = {MARGINS: self.margins is True, ASKED: self.margins == "asked"}
         all_notes |= {CONSISTENT: self.consistent, NONNEGATIVE: self.nonnegative}
         notes = tuple(note for note, holds in all_notes.items() if holds)
-        lines = tuple(question.line(handle.schema, self._title(kept)) for kept, question in questions.items())
+        lines = tuple(
+            question.line(handle.schema, self._title(margin_axes)) for margin_axes, question in questions.items()
+        )
         picture: Picture = "heat" if len(self.axes) == 2 else "bars"
 
         def answer() -> Table:
-            tables = self._tables({kept: question.ask() for kept, question in questions.items()})
+            tables = self._tables({margin_axes: question.ask() for margin_axes, question in questions.items()})
             frame = tables[whole].frame(questions[whole].parts)
-            frames = [frame, *(margin_frame(frame, kept, counts) for kept, counts in tables.items() if kept != whole)]
+            frames = [
+                frame,
+                *(
+                    margin_frame(frame, margin_axes, counts)
+                    for margin_axes, counts in tables.items()
+                    if margin_axes != whole
+                ),
+            ]
             scale = pd.concat([counts.scales() for counts in tables.values()], ignore_index=True)
             return Table(title, pd.concat(frames, ignore_index=True), scale, draft.total, self.level, notes, picture)
 
         draft = Draft(title, lines, answer, notes)
         return draft
 
-    def _tables(self, answered: Mapping[Kept, CountCells]) -> dict[Kept, CountCells]:
-        """Returns the table and its margins, queried or summed, adjusted as the caller wants."""
-        tables = {kept: margin.values for kept, margin in answered.items()}
+    def _tables(self, answered: Mapping[Axes, CountCells]) -> dict[Axes, CountCells]:
+        tables = {margin_axes: margin.values for margin_axes, margin in answered.items()}
         if self.consistent:
             cells = agreeing(tables)
             cells = whole_counts(nearest_nonnegative(cells)) if self.nonnegative else cells
-            return {kept: counts.moved(summed(cells, kept), cut=self.nonnegative) for kept, counts in answered.items()}
-        moved = {kept: counts.nonnegative() if self.nonnegative else counts for kept, counts in answered.items()}
+            return {
+                margin_axes: counts.moved(summed(cells, margin_axes), cut=self.nonnegative)
+                for margin_axes, counts in answered.items()
+            }
+        moved = {
+            margin_axes: counts.nonnegative() if self.nonnegative else counts
+            for margin_axes, counts in answered.items()
+        }
         if self.margins is True:
             ((whole, table),) = moved.items()
             exact = answered[whole].values
-            moved |= {kept: table.margin(kept, exact, self.level) for kept in subsets(len(self.axes))[1:]}
+            moved |= {
+                margin_axes: table.margin(margin_axes, exact, self.level) for margin_axes in subsets(len(self.axes))[1:]
+            }
         return moved
 
-    def _title(self, kept: Kept) -> str:
-        names = [", ".join(sorted(self.axes[axis].columns())) or "shard" for axis in kept]
+    def _title(self, margin_axes: Axes) -> str:
+        names = [", ".join(sorted(self.axes[axis].columns())) or "shard" for axis in margin_axes]
         return f"rows by {' and '.join(names)}" if names else "all rows"
 
 
@@ -308,8 +307,7 @@ def crosstab(
         margins: Whether to add the sums over each column, called ``"All"``. ``"asked"`` queries
             each margin separately, at an equal fraction of epsilon. Sums of many cells are then
             more exact, cells are less exact, and they do not agree.
-        consistent: Whether, with ``margins="asked"``, to move cells and margins to the nearest ones
-            that agree.
+        consistent: Whether, with ``margins="asked"``, to move cells and margins to the nearest ones that agree.
         nonnegative: Whether to move the counts to the nearest table without negative numbers.
         reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 

@@ -237,12 +237,10 @@ def summary(
 
 
 def _notes(kinds: Sequence[Kind]) -> tuple[str, ...]:
-    """Returns the note about spreads, if there are any."""
     return (ROUGH,) if any(kind in (Variance, StandardDeviation) for kind, _, _ in kinds) else ()
 
 
 def _described(schema: Schema, column: str) -> list[Kind]:
-    """Returns the statistics of a column in a summary."""
     if is_categorical(schema, column):
         return [(ValueCounts, column, 4)]
     missing: list[Kind] = [(Missing, column, 1)] if schema.column(column).nullable else []
@@ -250,7 +248,6 @@ def _described(schema: Schema, column: str) -> list[Kind]:
 
 
 def _named(name: object) -> type[Statistic]:
-    """Returns a kind of statistic. Raises ``QueryError`` if there is none of this name."""
     kind = STATISTICS.get(str(name))
     if kind is None:
         raise QueryError(f"there is no statistic {name!r}; there are {', '.join(STATISTICS)}.")
@@ -291,7 +288,6 @@ def drafted(
 
 
 def _frame(parts: Parts, estimates: Sequence[TableEstimate]) -> tuple[pd.DataFrame, pd.Series]:
-    """Writes a row for each group and estimate, groups first; and the scales."""
     keys = parts.frame(np.zeros(len(parts))).drop(columns="value")
     if not any(block.partition for block in parts.part_set.blocks):  # the whole table, without groups
         keys = keys.drop(columns="part")
@@ -377,7 +373,6 @@ def correlation(
 def _correlations(
     coordinates: Coordinates, moments: NoisyMoments, norm: Norm, sure: float
 ) -> tuple[pd.DataFrame, pd.Series]:
-    """The table, and the deviation of each number, by noise and by rows that count less."""
     rows, _, (covariance,) = moments.centred()
     noise, variances = moments.deviation / float(rows[0]), np.diag(covariance)
     roots = np.sqrt(np.maximum(variances, noise))

@@ -7,11 +7,10 @@ side is chosen; both sides together cost as much as one. So each row takes part 
 choices for k quantiles, not in k. Example, quartiles of ages: first the median 37, then the medians
 of the ages below and above it.
 
-The second step is counting, twice: first the rows between points around the chosen cuts, then the
-rows in the cells where each quantile may still lie. The counts correct a cut beside a value of many
-rows, and give the bounds of each quantile (``CountedCuts``). At a point x and for a share q, the
-*surplus* is (1 - q) times the rows below x minus q times the rows above. It grows with x, and passes
-0 in the cell of the quantile.
+The second step is counting, twice: first the rows between points around the chosen cuts, then the rows in the cells
+where each quantile may still lie. The counts correct a cut next to a value of many rows, and give the bounds of each
+quantile (``CountedCuts``). At a point x and for a share q, the *surplus* is (1 - q) times the rows below x minus q
+times the rows above. It grows with x, and passes 0 in the cell of the quantile.
 
 Privacy:
     Only answers of ``exp_mech`` and ``noisy_count`` are released. The points of counts depend on
@@ -58,7 +57,6 @@ class CountedCuts:
         points: The cells before which the grid is cut, increasing, at least one.
         bins: Noisy counts between the points; one more than points.
         scale: The scale of the noise in each count.
-        cells: The number of cells of the grid.
     """
 
     points: np.ndarray
@@ -67,7 +65,6 @@ class CountedCuts:
     cells: int
 
     def surplus(self, share: float) -> np.ndarray:
-        """The noisy surplus at each point."""
         return np.asarray(np.cumsum(self.bins)[:-1] - share * self.bins.sum())
 
     def deviations(self, share: float) -> np.ndarray:
@@ -76,14 +73,14 @@ class CountedCuts:
         return np.asarray(self.scale * np.sqrt(2 * (times * weights**2).sum(axis=1)))
 
     def around(self, share: float) -> tuple[int, int]:
-        """Returns the range [first, end) of the cells in which the quantile is likely."""
+        """The range [first, end) of the cells in which the quantile is likely."""
         surplus, off = self.surplus(share), LIKELY * self.deviations(share)
         low = max([0, *self.points[surplus < -off].tolist()])
         high = min([self.cells, *self.points[surplus > off].tolist()])
         return (low, high) if low < high else (0, self.cells)
 
     def crossing(self, share: float) -> int:
-        """Returns the cell where the surplus, fitted as an increasing function, passes 0.
+        """The cell where the surplus, fitted as an increasing function, passes 0.
 
         The increasing function that is nearest by least squares changes its sign where the running
         sum of the noisy surpluses is smallest. Between two points it is linear. Example: -30 before
@@ -110,7 +107,7 @@ class CountedCuts:
 
 
 def ladder(thresholds: np.ndarray, cells: int) -> np.ndarray:
-    """Returns the points of the first counts: each cut, 1, 4, 16, ... cells from it, and the ends.
+    """The points of the first counts: each cut, 1, 4, 16, ... cells from it, and the ends.
 
     The ends are included because many columns have most of their rows on a bound. Example: the cut 37
     of 101 cells gives 1, 21, 33, 36, 37, 38, 41, 53, 100.
@@ -122,7 +119,7 @@ def ladder(thresholds: np.ndarray, cells: int) -> np.ndarray:
 
 
 def finer_points(first: CountedCuts, thresholds: np.ndarray, shares: tuple[Fraction, ...]) -> np.ndarray:
-    """Returns the points of the second counts: the cuts, and evenly the cells that a ladder leaves to a quantile."""
+    """The points of the second counts: the cuts, and evenly the cells that a ladder leaves to a quantile."""
     points = [np.clip(thresholds, 1, first.cells - 1)]
     for share in shares:
         # If the cells 21 to 69 are left, the points are 21, 23, ..., 69.
@@ -138,16 +135,9 @@ def located(
 ) -> tuple[int, int, int]:
     """Finds the cell of a quantile, and the cells between which it lies.
 
-    A chosen cut is kept unless the counts contradict it, because among widely spread rows it is
-    more exact than the counts. If many rows share a value, the best cut may lie beside that value
-    or anywhere in the gap next to it. Then the surplus at the cut is clearly not 0, and the counts
-    show the cell.
-
-    Args:
-        chosen: The cut's threshold.
-        counted: Both counts; they have a point at each cut.
-        share: The share of the rows below the quantile.
-        level: The level of the interval.
+    A chosen cut is kept unless the counts (with a point at each cut) contradict it, because among widely spread rows it
+    is more exact than the counts. If many rows share a value, the best cut may be next to that value or anywhere in the
+    neighbouring gap. Then the surplus at the cut is clearly not 0, and the counts show the cell.
 
     Returns:
         The cell, and the first and the last cell that it can be.
@@ -163,7 +153,7 @@ def located(
 
 
 def bounds(counted: tuple[CountedCuts, CountedCuts], share: float, level: float) -> tuple[int, int]:
-    """Returns the first and the last cell that can be the quantile's, at a level.
+    """The first and the last cell that can be the quantile's, at a level.
 
     A quantile whose cell begins at or after a point has no positive surplus there, nor at any point
     before. So a mean of such surpluses, one from each count, is positive by noise alone, and
@@ -196,18 +186,17 @@ def most_finer(cells: int, quantiles: int) -> int:
 
 
 def _steps(cells: int) -> int:
-    """The number of 1, 4, 16, ... below ``cells``."""
     return (cells.bit_length() + 1) // 2
 
 
 def _pooled(
     points: np.ndarray, counted: tuple[CountedCuts, CountedCuts], share: float, *, after: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns means of both counts' surpluses at the nearest points at or after (or before) some cells.
+    """Means of both counts' surpluses at the nearest points at or after (or before) some cells.
 
     Returns:
-        The means, in which the more exact count weighs more; the weights of the noises in each,
-        shape (points, 4), first two for the first count; and the number of noises with each weight.
+        The means, in which the more exact count weighs more; the weights of the noises in each, shape (points, 4), the
+        first two for the first count; and the number of noises with each weight.
     """
     surplus, precision, weights, times = [], [], [], []
     for count in counted:
@@ -225,7 +214,6 @@ def _pooled(
 
 
 def _scales(counted: tuple[CountedCuts, CountedCuts]) -> np.ndarray:
-    """Returns the scales of the four noises of ``_pooled``."""
     return np.repeat([count.scale for count in counted], 2)
 
 
@@ -249,7 +237,6 @@ class Quantile(NumericStatistic):
         return list(spread(self.epsilon, [5] * levels + [2 * levels, 3 * levels]))
 
     def lines(self) -> tuple[PlanLine, ...]:
-        """The plan's lines: one for each level of choices, then the counts."""
         if self._numeric.cells < 2:  # the value is public
             return ()
         require_parts(self.groups * len(self.shares))
@@ -270,7 +257,6 @@ class Quantile(NumericStatistic):
         )
 
     def ask(self, groups: Parts) -> list[TableEstimate]:
-        """Queries each group of a flat collection."""
         shape = (len(groups), len(self.shares))
         if self._numeric.cells < 2:
             value = self._numeric.shown(np.full(shape, self._numeric.number(0)))
@@ -314,9 +300,9 @@ class Quantile(NumericStatistic):
             yield _Side(halves[below + 1], groups, after, cells, middle, side.upper)
 
     def _bounded(self, groups: Parts, thresholds: np.ndarray, possible: np.ndarray) -> list[TableEstimate]:
-        """Counts rows around the chosen cuts, twice; returns the quantiles with their bounds.
+        """Counts rows around the chosen cuts, twice.
 
-        Bounds are clipped to the ``possible`` cells of each group, which are public.
+        Returns the quantiles, with bounds clipped to the public ``possible`` cells.
         """
         around, near = self._losses[-2:]
         first = self._count(groups, [ladder(row, self._numeric.cells) for row in thresholds], around)
@@ -334,7 +320,6 @@ class Quantile(NumericStatistic):
         )
 
     def _estimates(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> list[TableEstimate]:
-        """Names the quantiles; numbers or dates, all of shape (groups, quantiles)."""
         return [
             TableEstimate(
                 f"{float(100 * share):.10g} %", self.column, numbers, below, above, np.full(self.groups, np.nan)
@@ -343,7 +328,6 @@ class Quantile(NumericStatistic):
         ]
 
     def _count(self, groups: Parts, points: Sequence[np.ndarray], loss: Epsilon) -> list[CountedCuts]:
-        """Counts the rows of each group between its points, in one request."""
         bins, scale = self._counts_between(groups, points, loss)
         return [CountedCuts(row, counts, scale, self._numeric.cells) for row, counts in zip(points, bins, strict=True)]
 
@@ -369,7 +353,6 @@ class _Side:
 
     Attributes:
         parts: The part of each group on this side.
-        groups: The numbers of the groups.
         quantiles: The numbers of the quantiles, increasing.
         first: The first cell of each part.
         lower: The quantile at the lower end; -1 for none.
@@ -385,7 +368,6 @@ class _Side:
 
     @property
     def middle(self) -> int:
-        """The quantile that is chosen on this side."""
         return int(self.quantiles[len(self.quantiles) // 2])
 
     def relative(self, shares: Sequence[Fraction]) -> Fraction:
@@ -398,7 +380,7 @@ class _Side:
 
 
 def shares_of(shares: Sequence[float | str | Fraction]) -> tuple[Fraction, ...]:
-    """Reads and sorts shares of rows. Raises ``QueryError`` unless they differ, between 0 and 1."""
+    """Reads and sorts shares of rows; raises ``QueryError`` unless they differ, between 0 and 1."""
     weights = [Balance(str(share) if isinstance(share, Fraction) else share).weights for share in shares]
     exact = sorted({Fraction(above, below + above) for below, above in weights})
     if not 0 < len(exact) == len(shares) <= MAX_QUANTILES:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Statistic`` is one number of one column for each group: its queries, and its value from their answers.
 
-Each kind is a class with the lines of its plan (``lines``) and its queries (``ask``). So a summary
-is a list of statistics, with their plan and their bill.
+Each kind is a class with the lines of its plan (``lines``) and its queries (``ask``). A summary is a list of
+statistics, with their plan and their bill.
 
 Variances are computed from noisy counts in bins that widen with their distance from a median. A row at
 distance d from the mean adds d^2, so noise matters most in far bins, and a wrong middle matters most
@@ -72,7 +72,7 @@ def widening_edges(middle: int, cells: int, exactness: float) -> np.ndarray:
 
 
 def most_edges(cells: int, exactness: float) -> int:
-    """Returns an upper bound for the number of bins of ``widening_edges``, as if both sides had all cells."""
+    """An upper bound of the number of bins of ``widening_edges``, as if both sides had all cells."""
     return min(cells, 2 * len(widening_edges(0, cells, exactness)))
 
 
@@ -94,7 +94,7 @@ def without_empty_ends(counts: np.ndarray, scale: float) -> np.ndarray:
 
 
 def moments_of_bins(edges: np.ndarray, counts: np.ndarray, *, whole: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mean position of the rows of each bin, and their variance around it, in cells.
+    """The mean position of the rows of each bin, and their variance around it, in cells.
 
     The density at both ends of a bin is that of a line through the neighbouring bins.
 
@@ -117,7 +117,7 @@ def moments_of_bins(edges: np.ndarray, counts: np.ndarray, *, whole: bool) -> tu
 
 
 def spread_of(counts: np.ndarray, middles: np.ndarray, within: np.ndarray) -> float:
-    """Returns the variance of rows in bins; see ``moments_of_bins``."""
+    """The variance of rows in bins; see ``moments_of_bins``."""
     rows = max(float(counts.sum()), 1.0)
     # Bins of 10 and 30 rows around 2 and 6, each with variance 1: mean 5, variance
     # (10 * (9 + 1) + 30 * (1 + 1)) / 40 = 4.
@@ -128,22 +128,14 @@ def spread_of(counts: np.ndarray, middles: np.ndarray, within: np.ndarray) -> fl
 def spread_bounds(
     counts: np.ndarray, first: np.ndarray, last: np.ndarray, scale: float, level: float
 ) -> tuple[float, float]:
-    """Returns bounds of the variance of rows, wherever they lie in their bins, at a level.
+    """Bounds of the variance of rows, wherever they lie in their bins, at a level.
 
-    About any point c the mean squared distance of rows is at least their variance, and about their
-    mean it is the variance. So with n rows in a bin, d from c at the least and D at the most, the
-    variance is at most sum n D^2 / sum n for any c, and at least sum n d^2 / sum n for the c for
-    which that is least. If the variance were less than v, sum n (d^2 - v) would be negative, also
-    without the bins whose d^2 is more than v. So far bins, in which rows cannot be distinguished
-    from noise, can be left out. With noisy counts such a sum is above the half width of its noise
-    with probability (1 - ``level``) / 2 at most; likewise on the other side (inversion of tests).
-
-    Args:
-        counts: Noisy rows of each bin.
-        first: The beginning of a bin.
-        last: The end of a bin.
-        scale: The scale of the noise in a count.
-        level: Between 0 and 1.
+    About any point c the mean squared distance of rows is at least their variance, and about their mean it is the
+    variance. So with n rows in a bin, at least d and at most D from c, the variance is at most sum n D^2 / sum n for
+    any c, and at least sum n d^2 / sum n for the c for which that is least. If the variance were less than v, sum n
+    (d^2 - v) would be negative, also without the bins whose d^2 is more than v. So far bins, in which rows cannot be
+    distinguished from noise, can be left out. With noisy counts such a sum is above the half width of its noise with
+    probability (1 - ``level``) / 2 at most; likewise on the other side (inversion of tests).
     """
     rows = float(counts.sum())
     if rows <= half_width(np.ones(1), scale, level, times=len(counts)):
@@ -162,7 +154,7 @@ def spread_bounds(
 
 
 def _nearest(first: np.ndarray, last: np.ndarray, counts: np.ndarray) -> float:
-    """Returns the point with the least mean squared distance of rows, each as near as its bin permits."""
+    """The point with the least mean squared distance of rows, each as near as its bin permits."""
     weights = np.maximum(counts, 0) + 1e-9
     centre = float(np.average((first + last) / 2, weights=weights))
     # Each step shrinks by the share of rows whose bin contains the point.
@@ -200,16 +192,7 @@ class TableEstimate:
 
 @dataclass(frozen=True)
 class Statistic(ABC):
-    """A statistic of one column, for all groups at once.
-
-    Attributes:
-        schema: The public columns.
-        column: The column.
-        epsilon: The cost of all its queries.
-        level: The confidence level of the intervals.
-        groups: The number of groups.
-        reuse: Whether stored answers may be returned.
-    """
+    """A statistic of one column, for all groups at once."""
 
     schema: Schema
     column: str
@@ -219,10 +202,9 @@ class Statistic(ABC):
     reuse: bool
 
     def __post_init__(self) -> None:
-        """Refuses a column without this statistic, before any query.
+        """Refuses a column without this statistic, before any query; subclasses override it.
 
-        Subclasses override it. It must exist here, because a dataclass calls only a method that exists
-        when it is decorated.
+        It must exist here, because a dataclass calls only a method that exists when it is decorated.
         """
         self.schema.column(self.column or next(iter(self.schema.columns)))
 
@@ -235,11 +217,9 @@ class Statistic(ABC):
         """Queries all groups, which are a flat collection."""
 
     def notes(self, estimates: Sequence[TableEstimate]) -> list[str]:
-        """Remarks about its answers."""
         return []
 
     def _released(self, name: str, answer: NoisyArray) -> TableEstimate:
-        """Reads an answer with one number for each group."""
         low, high = answer.interval(self.level)
         values = answer.view(np.ndarray).ravel()
         scale = np.broadcast_to(np.asarray(answer.scale, dtype=float).reshape(-1), values.shape)
@@ -247,7 +227,7 @@ class Statistic(ABC):
 
 
 class NumericStatistic(Statistic):
-    """A statistic of a numeric column. Raises ``QueryError`` for another column, when it is made."""
+    """A statistic of a numeric column; raises ``QueryError`` for another column."""
 
     of_cells: ClassVar[str] = "intervals allow for half a cell"  # the effect of reading values in grid cells
 
@@ -257,7 +237,6 @@ class NumericStatistic(Statistic):
 
     @property
     def _ends(self) -> np.ndarray:
-        """The smallest and the largest possible value."""
         numeric = self._numeric
         return np.asarray(numeric.shown(np.array([numeric.number(0), numeric.number(numeric.cells - 1)])))
 
@@ -265,9 +244,9 @@ class NumericStatistic(Statistic):
         self.schema.numeric(self.column)
 
     def _cells_left(self, groups: Parts) -> np.ndarray:
-        """Returns the cells [first, end) that splits leave to each group, shape (groups, 2); public.
+        """The cells [first, end) that splits leave to each group, shape (groups, 2).
 
-        A group of missing values only has all cells.
+        All cells for missing values only.
         """
         intervals = [part.interval(self.column, self._numeric) for part in groups.part_set]
         cells = [(first, end) if first < end else (0, self._numeric.cells) for first, end in intervals]
@@ -280,13 +259,8 @@ class NumericStatistic(Statistic):
 
         Groups are disjoint, so if there are too many bins for one query, several queries cost the same.
 
-        Args:
-            groups: A flat collection.
-            points: The cells before which the rows of each group are cut, increasing.
-            epsilon: The cost of all counts together.
-
         Returns:
-            The noisy counts of each group, one more than points; and the scale of their noise.
+            The noisy counts of each group, one more than ``points``; and the scale of their noise.
         """
         specs = [Cuts(self.column, tuple(map(self._numeric.cut_before, row.tolist()))) for row in points]
         bins, scale, counts = np.array([len(row) + 1 for row in points]), 0.0, list[np.ndarray]()
@@ -360,12 +334,11 @@ class MeanStatistic(NumericStatistic):
 
 
 class SumStatistic(NumericStatistic):
-    """The sum of the values, clamped to the declared bounds. Raises ``QueryError`` for dates."""
+    """The sum of the values, clamped to the declared bounds; raises ``QueryError`` for dates."""
 
     of_cells = "the interval of a sum holds the sum of the cells' middles"
 
     def notes(self, estimates: Sequence[TableEstimate]) -> list[str]:
-        """Names a grid that is coarser than the values."""
         return super().notes([])
 
     def __post_init__(self) -> None:
@@ -402,7 +375,6 @@ class Variance(NumericStatistic):
 
     @property
     def _losses(self) -> tuple[Epsilon, Epsilon]:
-        """The costs of the choice of a median and of the counts."""
         # A tenth of a variance's epsilon chooses where its bins are narrow.
         counting, choosing = spread(self.epsilon, [9, 1])
         return choosing, counting
@@ -435,7 +407,6 @@ class Variance(NumericStatistic):
         return [self._estimate(*np.array(ends).T * float(numeric.width) ** 2)]
 
     def _edges(self, groups: Parts, first: np.ndarray) -> list[np.ndarray]:
-        """Returns the edges of each group's bins; chooses the medians that they need."""
         cells = self._numeric.cells
         if self._by_cell:
             return [np.arange(cells + 1)] * self.groups
@@ -448,7 +419,6 @@ class Variance(NumericStatistic):
         return [widening_edges(median, cells, self._exactness) for median in medians]
 
     def _bounded(self, edges: np.ndarray, counts: np.ndarray, cells: int, scale: float) -> tuple[float, float, float]:
-        """Computes the variance of a group on ``cells`` cells and its interval, in squared cells."""
         cleaned, half = without_empty_ends(counts, scale), self._numeric.half_cell / float(self._numeric.width)
         value = spread_of(cleaned, *moments_of_bins(edges, cleaned, whole=self._numeric.integer))
         low, high = spread_bounds(counts, edges[:-1] - half, edges[1:] - 1 + half, scale, self.level)
@@ -464,7 +434,6 @@ class Variance(NumericStatistic):
         return np.append(widest.low, widest.high)
 
     def _estimate(self, value: np.ndarray, low: np.ndarray, high: np.ndarray) -> TableEstimate:
-        """Names variances with their intervals, in the column's squared units."""
         return TableEstimate("variance", self.column, value, low, high, np.full(self.groups, np.nan))
 
 

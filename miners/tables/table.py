@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Table`` is the result of each function of this room, and ``TableFunction`` their class.
 
-A function first makes a draft: its queries with their epsilons. ``function.plan(...)`` shows the
-draft and costs nothing; ``function(...)`` runs it if the budget covers all of it, so no epsilon is
-spent on half a table.
+A function first makes a draft: its queries with their epsilons. ``function.plan(...)`` shows the draft and costs
+nothing; ``function(...)`` runs it if the budget covers all of it, so no epsilon is spent on half a table.
 
 ``Table.plot`` draws bars with intervals, boxes from quantiles, heat maps, maps of correlations, or
 panels. The last key of a table is the axis, and earlier keys are colours. A table with statistics of
@@ -52,11 +51,10 @@ class Table:
     ``list(table)`` its columns.
 
     Attributes:
-        title: The title of the table.
         frame: A row for each number: its keys, then ``value``, ``low`` and ``high``.
         scale: The scale of the noise in each row's number, in the number's units; missing for a
             number without a single noise (a quantile, a variance).
-        epsilon: The most that the whole table was charged.
+        epsilon: The largest charge of the whole table.
         level: The probability with which ``low`` and ``high`` contain the exact number, for each row.
         notes: Remarks and warnings, one sentence each.
         picture: The kind of picture that ``plot`` draws.
@@ -84,12 +82,10 @@ class Table:
 
     @property
     def keys(self) -> list[str]:
-        """The columns that identify a number."""
         return [name for name in self.frame.columns if name not in NUMBERS]
 
     @property
     def columns(self) -> pd.Index:
-        """The names of all columns: the keys, then ``value``, ``low`` and ``high``."""
         return self.frame.columns
 
     def __getitem__(self, name: str) -> pd.Series:
@@ -105,7 +101,6 @@ class Table:
         return iter([*self.keys, *NUMBERS])
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a copy as a pandas frame."""
         return self.frame.copy()
 
     def to_arrow(self) -> pa.Table:
@@ -114,15 +109,14 @@ class Table:
         return pa.Table.from_pandas(_of_text(self.frame), preserve_index=False)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Gives Arrow's stream, so that ``polars.DataFrame(table)`` works."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def wide(self, value: str = "value", *, intervals: bool = False) -> pd.DataFrame:
-        """Spreads the last key over columns, as in the usual two-way table. Counts stay whole.
+        """Spreads the last key over columns, as in the usual two-way table; counts stay whole.
 
         Args:
             value: ``"value"``, ``"low"`` or ``"high"``.
-            intervals: Return all three, with their names above the columns.
+            intervals: Whether to return all three, with their names above the columns.
 
         Raises:
             QueryError: Another column.
@@ -151,11 +145,11 @@ class Table:
             ax: The axes; by default a new figure. A summary has several panels and accepts no axes.
 
         Returns:
-            The axes; for a summary the first panel. ``.figure`` is the whole picture.
+            The axes; for a summary the first panel. Its ``.figure`` is the whole picture.
 
         Raises:
             QueryError: A table of several panels was given axes.
-            ImportError: matplotlib is not installed; tells how to.
+            ImportError: matplotlib is not installed.
         """
         if self.picture == "panels":
             return _panels(self, ax)
@@ -181,7 +175,6 @@ class Table:
 
     @property
     def _shown(self) -> pd.DataFrame:
-        """A two-way table as one, and any other with a line for each number."""
         return self.wide() if self.picture == "heat" else self.frame
 
     @property
@@ -195,14 +188,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Draft:
-    """The queries of a table function, before they are sent.
-
-    Attributes:
-        title: The title of the result.
-        lines: Its queries, in order.
-        answer: A function that sends the queries and returns the table.
-        notes: Remarks for the plan.
-    """
+    """The queries of a table function, before they are sent."""
 
     title: str
     lines: tuple[PlanLine, ...]
@@ -211,7 +197,6 @@ class Draft:
 
     @property
     def total(self) -> Fraction:
-        """The cost of all queries together."""
         return sum((line.epsilon for line in self.lines), Fraction(0))
 
 
@@ -248,7 +233,7 @@ class TableFunction(Generic[P]):
         return draft.answer()
 
     def plan(self, handle: PrivateQueryable, *args: P.args, **kwargs: P.kwargs) -> Plan:
-        """The queries, the cost and the noise of the same call. Free."""
+        """The queries, the cost and the noise of the same call; free."""
         draft = self._draft(required_handle(handle), *args, **kwargs)
         return Plan(draft.title, draft.lines, draft.total, draft.notes)
 
@@ -271,7 +256,6 @@ def _of_text(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _written(number: float) -> str:
-    """Writes a number with six digits, or a larger one as a whole number."""
     return f"{number:.0f}" if abs(number) >= 1e6 else f"{number:.6g}"
 
 
@@ -281,7 +265,6 @@ FEWEST = 4  # the least number of bars for which there is room
 
 
 def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
-    """Draws a bar for each row with its interval."""
     frame, dated = _numbered(frame)
     # The keys that differ between rows, without the statistic of counted values.
     differing = [name for name in keys if frame[name].astype(str).nunique() > 1]
@@ -307,10 +290,9 @@ def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
 
 
 def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
-    """Draws a two-way table in shades, each cell with its number; margins are left out.
+    """Draws a two-way table in shades, without margins.
 
-    A cell is pale if its interval contains half of the other numbers: noise alone may explain the
-    difference.
+    A cell is pale if its interval contains half of the other numbers, so that noise alone may explain the difference.
     """
     from matplotlib.cm import ScalarMappable
 
@@ -355,10 +337,7 @@ def _map(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
 
 
 def _boxes(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
-    """Draws for each group a box with a line at each quantile, and a dot at the mean.
-
-    The interval of each number is a thin line below the box; a standard deviation is written.
-    """
+    """Draws for each group a box with a line at each quantile, and a dot at the mean, with intervals below."""
     frame, dated = _numbered(frame)
     groups = [name for name in keys if name not in ("column", "statistic", "of")]
     by_group = list(frame.groupby(groups, sort=False, dropna=False)) if groups else [("", frame)]
@@ -384,7 +363,6 @@ def _boxes(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
 
 
 def _box(ax: Axes, height: int, quantiles: pd.DataFrame) -> None:
-    """Draws one box with its lines and intervals, on the height ``height``."""
     values = quantiles["value"].to_numpy(dtype=float)
     # With five quantiles the box is between the second and the fourth, with three from end to end.
     first = 0 if len(values) < 5 else len(values) // 4
@@ -452,7 +430,6 @@ def _tidy(ax: Axes, dated: bool) -> None:
 
 
 def _text(label: object) -> str:
-    """Writes a label, shortened if it is long; ``missing`` for a missing value."""
     if label is None or label is pd.NA or (isinstance(label, float) and math.isnan(label)):
         return "missing"
     return shorten(str(label))
