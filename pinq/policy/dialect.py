@@ -124,6 +124,8 @@ class Dialect(Declared):
     def _names(cls, header: object) -> object:
         if header is False:
             raise ValueError("where the first line is a row, name the columns, such as [name, age]")
+        if isinstance(header, (list, tuple)) and not all(header):
+            raise ValueError("a name is empty; name each column, such as [name, age]")
         return header
 
     @model_validator(mode="after")

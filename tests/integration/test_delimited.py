@@ -163,6 +163,7 @@ def test_an_encoding_has_pythons_other_names_too() -> None:
         ({"encoding": "utf-16"}, "encoding"),
         ({"header": False}, "name the columns"),
         ({"header": []}, "header"),
+        ({"header": ["a", ""]}, "a name is empty"),
         ({"max_unreadable": 1.5}, "max_unreadable"),
         ({"max_unreadable": float("nan")}, "max_unreadable"),
         ({"escape": "\\"}, "escape"),
