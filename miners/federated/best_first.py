@@ -56,7 +56,7 @@ class FoundSplit:
     Attributes:
         split: The split.
         below: The noisy class counts of each part of the split, by owner.
-        paid: The cost of the search, at each owner that got queries.
+        paid: The cost of the search, at each owner with queries.
     """
 
     split: Split
@@ -64,7 +64,7 @@ class FoundSplit:
     paid: dict[str, Epsilon]
 
     def gain(self, task: GrowthTask, criterion: str) -> float:
-        """Returns the reduction of impurity, by the owners that are still there."""
+        """The reduction of impurity, by the remaining owners."""
         table = np.array([pooled(task.source.living(answer)).counts for answer in self.below])
         return float(impurity_reduction(criterion, table[:, : task.problem.classes]))
 
@@ -73,17 +73,16 @@ class FoundSplit:
 class BestFirst(FederatedStrategy):
     """Best-first growth of a tree, by summed histograms of all owners (Wang et al., sec. 3).
 
-    One table for each column serves all of its splitting functions. So each table of n columns gets
-    1/n of the share, not 1/|H|.
+    One table for each column serves all of its splitting functions, so each table of n columns gets 1/n of the share,
+    not 1/|H|.
 
-    With ``decay`` each level gets half of the one above it (renormalized, privacy.md 5). Below
-    ``depth`` no split is sought.
+    With ``decay`` each level gets half of the one above it (renormalized, privacy.md 5); below ``depth`` there is no
+    search.
 
     Attributes:
         functions: The splitting functions of each column.
-        decay: Whether each level gets half of the one above, instead of as much.
-        at_once: The number of nodes that are split before splits are sought for their children, together; 1
-            is Algorithm 1 to the letter.
+        at_once: The number of nodes that are split before the search for their children's splits; 1 is exactly
+            Algorithm 1.
     """
 
     functions: Sequence[SplitSet]
@@ -106,18 +105,16 @@ class BestFirst(FederatedStrategy):
         return spread(self.problem.epsilon - self.leaves, weights)
 
     def recipe(self) -> Recipe:
-        """Returns the steps along a path, which add up to what the fit costs at each owner."""
         levels = tuple(self.level_steps(level, share) for level, share in enumerate(self.costs))
         leaves = self.leaf_step(self.depth, self.problem.epsilon - sum(self.costs, ZERO))
         return Recipe(self.problem.epsilon, levels, (leaves,))
 
     def steps(self) -> list[Step]:
-        """Returns the steps of the recipe."""
         recipe = self.recipe()
         return [step for steps in (*recipe.levels, recipe.leaf) for step in steps]
 
     def level_steps(self, level: int, epsilon: Epsilon) -> tuple[Step, ...]:
-        """Returns the tables that each node of a level queries, which cost ``epsilon`` in all."""
+        """The tables that each node of a level queries, which cost ``epsilon`` in all."""
 
         def noise(epsilon: Epsilon) -> tuple[float, str]:
             return self.count_noise(max(SMALLEST, epsilon // len(self.functions)))
@@ -125,12 +122,11 @@ class BestFirst(FederatedStrategy):
         return (Step(StepQuery(StepName.TABLES, "noisy_count", "tables of every attribute", noise), level, epsilon),)
 
     def count_epsilon(self, steps: Sequence[Step], owners: int) -> Epsilon:
-        """Returns the smallest loss of a count in the steps of a level, for a number of owners."""
+        """The smallest loss of a count in the steps of a level, for a number of owners."""
         (tables,) = steps
         return tables.epsilon // len(self.functions)
 
     def find(self, task: GrowthTask, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
-        """Asks for the tables of all columns at once, and takes each node's best split by them."""
         epsilon = self.count_epsilon(steps, len(task.source.owners))
         losses = dict.fromkeys(task.source.owners, epsilon)
         answers = task.count([(nodes.partition(one.base, task.classes), losses) for one in self.functions])
@@ -158,7 +154,7 @@ class BestFirst(FederatedStrategy):
         ]
 
     def _below(self, column: int, number: int, table: Answer, row: int) -> list[Answer]:
-        """Returns the counts of the children of a split, added up from its column's table."""
+        """The counts of the children of a split, added up from its column's table."""
         # Three intervals with 5, 2 and 4 rows: below the second threshold, 1 1 0, are 7 rows, with
         # the noise of two counts.
         return [
@@ -167,7 +163,6 @@ class BestFirst(FederatedStrategy):
         ]
 
     def grow(self, task: GrowthTask) -> list[HeldNode]:
-        """Grows a tree; the root first, each node before its children."""
         growth = _Growth(task, self)
         growth.seek(growth.nodes)
         splits = 0
@@ -190,8 +185,7 @@ class _Growth:
     """A tree while it grows.
 
     Attributes:
-        nodes: All nodes, the root first.
-        proposals: The splits found for nodes that are not split yet, by the nodes' numbers.
+        proposals: The splits found for unsplit nodes, by the nodes' numbers.
         queue: The proposals with enough gain, as a heap: the negative gain in rows, and the number.
     """
 
@@ -202,7 +196,6 @@ class _Growth:
         self.queue: list[tuple[float, int]] = []
 
     def split(self, numbers: Sequence[int]) -> list[HeldNode]:
-        """Splits nodes as found; returns their children, with their counts."""
         parents = [self.nodes[number] for number in numbers]
         proposals = {parent: self.proposals.pop(number) for parent, number in zip(parents, numbers, strict=True)}
         splits = [proposals[parent].split for parent in parents]
@@ -213,9 +206,9 @@ class _Growth:
         return children
 
     def seek(self, nodes: Sequence[HeldNode]) -> None:
-        """Seeks splits for the newest nodes that are large enough, those of one level together.
+        """Searches splits for the newest nodes that are large enough, those of one level together.
 
-        Queues those that gain enough.
+        Queues those with enough gain.
         """
         # The newest nodes stand at the end of all: of 7 nodes the last 2 have the numbers 5 and 6.
         number_of = dict(zip(nodes, range(len(self.nodes) - len(nodes), len(self.nodes)), strict=True))
@@ -240,17 +233,14 @@ class _Growth:
             heapq.heappush(self.queue, (-gain * self._rows(node), number))
 
     def _rows(self, node: HeldNode) -> float:
-        """Returns the estimated rows of a node.
-
-        A root without an answer has ``max_rows``.
-        """
+        """The estimated rows of a node; ``max_rows`` for a root without an answer."""
         if not node.answers:
             return float(self.task.problem.schema.max_rows)
         node.pool(self.task.source)
         return max(0.0, node.rows)
 
     def _is_large_enough(self, node: HeldNode) -> bool:
-        """Returns whether a node is split: its rows exceed the noise below it, and a small share of all rows."""
+        """Whether a node is split: its rows exceed the noise below it, and a small share of all rows."""
         source = self.task.source
         if node.level >= self.recipe.depth:
             return False
@@ -270,12 +260,12 @@ class _Growth:
 class LocalChoice(BestFirst):
     """Each owner chooses a split by its own rows; histograms from all owners decide among those.
 
-    It is LocalRNM of the paper; with one owner, SingleMachine. Half of the share goes into the
-    choice. A node with m different choices has queries for m histograms, at 1/2m of the share each.
+    It is LocalRNM of the paper; with one owner, SingleMachine. Half of the share goes into the choice. A node with m
+    different choices has queries for m histograms, at 1/2m of the share each.
     """
 
     def level_steps(self, level: int, epsilon: Epsilon) -> tuple[Step, ...]:
-        """Returns the choice, and the histograms below what was chosen."""
+        """The choice, and the histograms below the chosen splits."""
 
         def noise(epsilon: Epsilon) -> tuple[float, str]:
             return self.count_noise(max(SMALLEST, epsilon // self.owners))
@@ -287,12 +277,11 @@ class LocalChoice(BestFirst):
         return self.choice_step(level, "best split, of each owner", half), Step(histograms, level, epsilon - half)
 
     def count_epsilon(self, steps: Sequence[Step], owners: int) -> Epsilon:
-        """Returns the loss of a histogram where all owners choose differently."""
+        """The loss of a histogram if all owners choose differently."""
         _, histograms = steps
         return histograms.epsilon // owners
 
     def find(self, task: GrowthTask, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
-        """Lets the owners choose, then compares their choices."""
         choice, histograms = steps
         candidates = [split for function in self.functions for split in function.splits]
         losses = dict.fromkeys(task.source.owners, choice.epsilon)
@@ -318,10 +307,10 @@ class LocalChoice(BestFirst):
 def _histograms(
     task: GrowthTask, nodes: FederatedParts, proposed: Sequence[Sequence[Split]], epsilon: Epsilon
 ) -> list[tuple[FederatedParts, dict[str, Epsilon], dict[int, Split]]]:
-    """Returns the parts below every proposal, their losses, and each node's split.
+    """The parts below every proposal, their losses, and each node's split.
 
-    ``epsilon`` is for all proposals of a node: of three nodes with 1, 2 and 2 proposals the first
-    is in a question at all of it, the others are in two, at half of it each.
+    ``epsilon`` is for all proposals of a node: of three nodes with 1, 2 and 2 proposals the first is in one query at
+    all of it, the others are in two, at half of it each.
     """
     # Proposals (a), (b, c) and (d, e) of three nodes: one request with a for the first node, then
     # one with b and d and one with c and e for the others.
@@ -337,7 +326,7 @@ def _histograms(
 
 
 def _by_split(schema: Schema, splits: Iterable[Split], answer: Answer) -> Iterator[list[Answer]]:
-    """Takes an answer apart: for each split the counts of each of its children."""
+    """For each split the counts of each of its children, from one answer."""
     end = 0
     for split in splits:
         # Splits in 2 and 3 parts: rows 0 and 1 of the answer, then rows 2 to 4.

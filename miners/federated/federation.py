@@ -7,10 +7,9 @@ Federated miners query a ``CountSource`` for counts; ``agreed_schema`` compares 
 of several owners.
 
 Privacy:
-    Claim: at each owner, the claim of its own policy, which its own ledger enforces.
-    Why: a query to the federation is the same query to each handle, and everything here follows from
-    the output of the handles: answers, errors, and their times. Time is outside
-    the layer's guarantee (docs/known-limits.md), and so is which owner was too slow. Held by:
+    Claim: at each owner, the claim of its own policy, which its own ledger enforces. Why: a query to the federation is
+    the same query to each handle, and everything here follows from the output of the handles: answers, errors, and
+    their times. Time, also that of a slow owner, is outside the layer's guarantee (docs/known-limits.md). Held by:
     tests/unit/federated/test_federation.py.
 """
 
@@ -58,7 +57,7 @@ MAX_ROWS = 2**33
 
 
 def agreed_schema(schemas: Mapping[str, Schema]) -> Schema:
-    """Returns the columns that all owners declare alike, with the sum of their row caps.
+    """The columns that all owners declare equally, with the sum of their row caps.
 
     Raises:
         QueryError: Columns differ; names the first differences.
@@ -75,7 +74,6 @@ def agreed_schema(schemas: Mapping[str, Schema]) -> Schema:
 
 
 def _differences(owner: str, ours: Schema, other: str, theirs: Schema) -> list[str]:
-    """Lists the differences of two schemas that give a row other codes, one text each."""
     texts = [f"{other!r} has no column `{name}`" for name in ours.columns if name not in theirs.columns]
     texts += [f"{owner!r} has no column `{name}`" for name in theirs.columns if name not in ours.columns]
     for name, column in ours.columns.items():
@@ -88,7 +86,6 @@ def _differences(owner: str, ours: Schema, other: str, theirs: Schema) -> list[s
 def _column_differences(
     owner: str, ours: Categorical | Numeric, other: str, theirs: Categorical | Numeric
 ) -> list[str]:
-    """Lists the differences of two declarations of a column."""
     if ours.type != theirs.type:
         return [f"{ours.type} at {owner!r}, {theirs.type} at {other!r}"]
     left, right = (column.model_dump(exclude={"unreviewed", "cuts"}) for column in (ours, theirs))
@@ -118,11 +115,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Dropped:
-    """An owner that was left behind.
+    """An owner that was dropped.
 
     Attributes:
-        owner: Its name.
-        after: Rounds of questions that had been answered by then.
+        after: The number of answered rounds until then.
         reason: Its error.
     """
 
@@ -142,7 +138,7 @@ class OwnerTally(NamedTuple):
 
 
 def pooled(tallies: Sequence[OwnerTally]) -> OwnerTally:
-    """Adds up counts of disjoint rows; so do the variances of independent noises."""
+    """Adds up counts of disjoint rows, and the variances of independent noises."""
     return OwnerTally(
         np.sum([tally.counts for tally in tallies], axis=0), math.fsum(tally.variance for tally in tallies)
     )
@@ -156,7 +152,7 @@ class PartCollection(Protocol):
         """The positions of the parts in the tree of partitions."""
 
     def partition(self, *specs: object) -> PartCollection:
-        """Cuts each part: all by the same specs, or, given one list, each by its own."""
+        """Cuts each part: all by the same specs, or with one list each by its own."""
 
     def __getitem__(self, chosen: Selection, /) -> PartCollection:
         """Selects some of the parts, by a mask, list or slice."""
@@ -173,12 +169,11 @@ class CountSource(Protocol):
     """One or several data owners of disjoint people, which answer queries for noisy counts.
 
     Attributes:
-        abilities: The verbs of the source beside counts.
+        abilities: The verbs of the source besides counts.
         schema: The public columns of all owners; ``max_rows`` is their sum over owners.
-        dropped: The owners that were dropped.
         rounds: The number of times that the coordinator waited for answers.
         requests: The number of requests to each owner.
-        act: The act under which owners' logs have the queries; None for none.
+        act: The act of the queries in owners' logs; None for none.
     """
 
     abilities: frozenset[Ability]
@@ -190,12 +185,11 @@ class CountSource(Protocol):
 
     @property
     def owners(self) -> list[str]:
-        """The names of the owners that were not dropped, in order."""
         gone = {dropped.owner for dropped in self.dropped}
         return [name for name in self.requests if name not in gone]
 
     def require_owner(self, owner: str) -> None:
-        """Raises ``QueryError`` where there is no owner of this name; dropped ones count."""
+        """Raises ``QueryError`` if there is no owner of this name; dropped ones count."""
         if owner not in self.requests:
             raise QueryError(
                 f"there is no owner {owner!r}{closest(str(owner), self.requests)}; the owners are "
@@ -203,13 +197,13 @@ class CountSource(Protocol):
             )
 
     def distance(self, owner: str) -> int:
-        """Returns the number of rows by which two neighbouring tables of an owner may differ."""
+        """The number of rows by which two neighbouring tables of an owner may differ."""
 
     def parts(self) -> FederatedParts:
         """Returns the whole of each table, as a collection of one part."""
 
     def ask(self, questions: Sequence[OwnerQuery]) -> list[dict[str, Any]]:
-        """Asks several questions in one round; returns for each the answers by owner.
+        """Sends several queries in one round; returns for each the answers by owner.
 
         Raises:
             QueryError: The source cannot answer one of them; nothing was spent.
@@ -234,20 +228,19 @@ class CountSource(Protocol):
         """Returns the variance of the noise in one count of an owner."""
 
     def sum_variance(self, owner: str, loss: Derivatives, epsilon: EpsilonLike) -> float:
-        """Returns the variance of the noise in one sum of derivatives, in natural units."""
+        """The variance of the noise in one sum of derivatives, in natural units."""
 
     def spent(self) -> dict[str, Fraction | None]:
         """Returns the charges of each owner so far; None where the owner does not report them."""
 
     def each(self, act: Callable[[Pricing], T]) -> dict[str, T]:
-        """Does the same with each owner's budget, all at once."""
+        """Applies a function to each owner's budget, all at once."""
 
     def each_handle(self, act: Callable[[PrivateQueryable], object]) -> object:
-        """Applies a function to each owner's handle, all at once; there are none here."""
+        """Applies a function to each owner's handle, all at once; here there are none."""
         return None
 
     def close(self) -> None:
-        """Closes all connections, if there are any; also at the end of a ``with`` block."""
         return None
 
     def __enter__(self) -> Self:
@@ -262,7 +255,6 @@ class Sums:
     """The numbers that a query for sums adds up.
 
     Attributes:
-        loss: The loss whose derivatives are added up.
         by: The spec of the cells; each cell gets a sum.
     """
 
@@ -292,9 +284,8 @@ class OwnerQuery:
     """One query before it is sent: a query method of the handles, and its receivers.
 
     Attributes:
-        parts: The parts that the query is about.
         verb: ``noisy_count``, ``noisy_sum`` or ``exp_mech``.
-        epsilon: The loss of each owner that receives the query.
+        epsilon: The loss of each owner with this query.
         named: Further arguments of the verb.
         sums: The numbers that ``noisy_sum`` adds up.
     """
@@ -306,14 +297,14 @@ class OwnerQuery:
     sums: Sums | None = None
 
     def ask(self, owner: str, again: bool) -> Any:
-        """Asks one owner's handle; ``again`` takes an answer that has been paid for."""
+        """Queries one owner's handle; ``again`` takes a paid answer."""
         named = {**self.named, "reuse": again or self.named.get("reuse", False)}
         if self.sums is not None:
             named |= {"column": self.sums.loss, "by": [self.sums.by]}
         return getattr(self.parts.of(owner), self.verb)(epsilon=self.epsilon[owner], **named)
 
     def variance(self, source: CountSource, owner: str) -> float:
-        """Returns the variance of the noise in each number of an owner's answer."""
+        """The variance of the noise in each number of an owner's answer."""
         epsilon = self.epsilon[owner]
         if self.sums is None:
             return source.variance(owner, epsilon)
@@ -327,17 +318,15 @@ class FederatedParts(Shown):
         self._source, self._parts = source, dict(parts)
 
     def of(self, owner: str) -> PartCollection:
-        """Returns one owner's parts."""
         return self._parts[owner]
 
     def partition(self, *specs: object) -> FederatedParts:
-        """Cuts each part at every owner; see ``Parts.partition``."""
         return self._each(lambda parts: parts.partition(*specs))
 
     def noisy_count(
         self, *, epsilon: EpsilonLike | Mapping[str, EpsilonLike], reuse: bool = False
     ) -> dict[str, np.ndarray]:
-        """Asks for noisy numbers of rows, by owner.
+        """Queries noisy numbers of rows, by owner.
 
         Args:
             epsilon: The cost at each owner; or a mapping from the queried owners to their losses.
@@ -350,13 +339,13 @@ class FederatedParts(Shown):
     ) -> dict[str, list[Any]]:
         """Lets each owner choose for each part, by its own rows.
 
-        Arguments as in ``noisy_count`` and ``PrivateQueryable.exp_mech``.
+        Arguments as of ``noisy_count`` and ``PrivateQueryable.exp_mech``.
         """
         question = self.question("exp_mech", epsilon=epsilon, candidates=candidates, score=score, reuse=reuse)
         return self._source.ask([question])[0]
 
     def question(self, verb: str, *, epsilon: EpsilonLike | Mapping[str, EpsilonLike], **named: object) -> OwnerQuery:
-        """Makes a question for ``ask``."""
+        """Makes a query for ``ask``."""
         losses = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(self._source.owners, epsilon)
         for name in losses:
             self._source.require_owner(name)
@@ -365,7 +354,7 @@ class FederatedParts(Shown):
     def sum_question(
         self, loss: Derivatives, by: Spec, *, epsilon: Mapping[str, Epsilon], reuse: bool = False
     ) -> OwnerQuery:
-        """Makes a question for the sums of a loss's derivatives in each cell of a spec."""
+        """Makes a query for the sums of a loss's derivatives in each cell of a spec."""
         return OwnerQuery(self, "noisy_sum", epsilon, {"reuse": reuse}, Sums(loss, by))
 
     @staticmethod
@@ -381,7 +370,6 @@ class FederatedParts(Shown):
         return FederatedParts(first._source, joined)
 
     def __getitem__(self, chosen: Selection) -> FederatedParts:
-        """Selects some of the parts, by a mask, list or slice."""
         return self._each(lambda parts: parts[chosen])
 
     def __len__(self) -> int:
@@ -398,10 +386,7 @@ class FederatedParts(Shown):
 
 
 def progress_of(say: Callable[[str], object] | None) -> Callable[[str], object]:
-    """Returns the function that is called with a line of text after each round.
-
-    Raises ``QueryError`` if it cannot be called.
-    """
+    """The function that is called with a line of text after each round; raises ``QueryError`` for another object."""
     if say is None:
         return lambda text: None
     if not callable(say):
@@ -412,7 +397,7 @@ def progress_of(say: Callable[[str], object] | None) -> Callable[[str], object]:
 
 
 def spent_text(spent: Mapping[str, Fraction | None]) -> str:
-    """``north: 0.25; south: 0``."""
+    """Costs by owner as text: ``north: 0.25; south: 0``."""
     return "; ".join(
         f"{name}: {'unknown, it does not answer' if amount is None else loss_text(amount)}"
         for name, amount in spent.items()
@@ -457,9 +442,6 @@ class Federation(Shown, CountSource):
     Attributes:
         schema: The public columns that all owners declare; ``max_rows`` is the sum, adjacency and
             privacy unit are the first owner's.
-        dropped: The dropped owners, with time and reason; they stay dropped in this federation.
-        rounds: The number of times that the coordinator has waited for answers.
-        requests: The number of requests to each owner.
 
     Raises:
         QueryError: There is no handle, a handle is there twice, or schemas differ; names the
@@ -503,19 +485,15 @@ class Federation(Shown, CountSource):
         self._before = self.spent()
 
     def handle(self, owner: str) -> PrivateQueryable:
-        """Returns an owner's handle, also a dropped one's. Raises ``QueryError`` if there is none."""
+        """An owner's handle, also a dropped one's; raises ``QueryError`` if there is none."""
         self.require_owner(owner)
         return self._handles[owner]
 
     def distance(self, owner: str) -> int:
-        """Returns the number of rows by which two neighbouring tables of an owner may differ."""
         return self._handles[owner].schema.distance
 
     def parts(self) -> FederatedParts:
-        """Returns the whole of each table, as a collection of one part.
-
-        Raises ``QueryError`` if all owners were dropped.
-        """
+        """The whole of each table, as a collection of one part; raises ``QueryError`` if all owners were dropped."""
         if not self.owners:
             raise QueryError("all owners of this federation were dropped; make a new one with handles that answer.")
         handles = {name: self._handles[name] for name in self.owners}
@@ -536,14 +514,12 @@ class Federation(Shown, CountSource):
         return dict(zip(self._handles, budgets, strict=True))
 
     def spent(self) -> dict[str, Fraction | None]:
-        """Returns the charges of each ledger since the federation was made; None if it is silent."""
         pairs = ((name, budget, self._before[name]) for name, budget in self.budgets().items())
         return {
             name: None if budget is None or before is None else budget.spent - before for name, budget, before in pairs
         }
 
     def each(self, act: Callable[[PrivateQueryable], T]) -> dict[str, T]:
-        """Applies a function to each handle, all at once; ``on_failure`` rules failures."""
         owners = self.owners
         calls = [(name, partial(lambda handle, _: act(handle), self._handles[name])) for name in owners]
         outcomes = self._together(calls)
@@ -555,8 +531,7 @@ class Federation(Shown, CountSource):
         """Sends several queries to several owners, all at once: one round.
 
         Returns:
-            For each query the answers by owner; there is none of an owner that was dropped in the
-            meantime.
+            For each query the answers by owner, without owners that were dropped in the meantime.
         """
         began = time.monotonic()
         jobs = [
@@ -577,15 +552,12 @@ class Federation(Shown, CountSource):
         return by_query
 
     def variance(self, owner: str, epsilon: EpsilonLike) -> float:
-        """Variance of the noise in one count of an owner."""
         return count_variance(count_scale(self._handles[owner].schema, Epsilon.of(epsilon)))
 
     def sum_variance(self, owner: str, loss: Derivatives, epsilon: EpsilonLike) -> float:
-        """Variance of the noise in one sum of derivatives of an owner, in natural units."""
         return sum_variance(self._handles[owner].schema, loss, Epsilon.of(epsilon))
 
     def close(self) -> None:
-        """Closes all handles; also at the end of a ``with`` block."""
         for handle in self._handles.values():
             handle.close()
 
@@ -602,11 +574,7 @@ class Federation(Shown, CountSource):
     # Failure
 
     def _together(self, calls: Sequence[tuple[str, Callable[[bool], T]]]) -> list[Any]:
-        """Makes all calls at once.
-
-        Returns:
-            Their answers, in order; where one failed its error, and its owner is dropped.
-        """
+        """Makes all calls at once; returns the answers, or for a failed call its error, whose owner is dropped."""
         stop = threading.Event()
         outcomes = _at_once([(name, partial(self._persist, name, call, stop)) for name, call in calls], stop)
         causes = {
@@ -619,7 +587,7 @@ class Federation(Shown, CountSource):
         return outcomes
 
     def _persist(self, name: str, call: Callable[[bool], T], stop: threading.Event) -> T | PinqError:
-        """Returns one owner's answer, or its error, after waits if the rule is "wait"."""
+        """One owner's answer, or its error, after waits if the rule is "wait"."""
         end, pause, again = time.monotonic() + self.patience, FIRST_PAUSE, False
         while True:
             try:
@@ -654,7 +622,6 @@ class Federation(Shown, CountSource):
 
 
 def _named(handles: Handles) -> dict[str, PrivateQueryable]:
-    """The handles by the names of their owners."""
     if isinstance(handles, Mapping):
         by_name = dict(handles)
     elif is_listing(handles):
@@ -690,15 +657,7 @@ def _named(handles: Handles) -> dict[str, PrivateQueryable]:
 
 
 def _at_once(calls: Sequence[tuple[str, Callable[[], T]]], stop: threading.Event | None = None) -> list[T]:
-    """Makes all calls at the same time, so that no owner waits for a slow one.
-
-    Args:
-        calls: The calls, each with the name of its owner.
-        stop: The event that ends all waits after an error.
-
-    Returns:
-        The results, in order.
-    """
+    """Makes all calls at the same time, until the event ``stop``, so that no owner waits for a slow one."""
     if len(calls) < 2:
         return [call() for _, call in calls]
     with ExitStack() as stack:

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of trees on several owners: open nodes, queries of all owners, and a strategy's steps.
 
-Splitting functions are declared before anything is asked: thresholds of numeric columns, and groups
-of values against the rest.
+Splitting functions are declared before any query: thresholds of numeric columns, and groups of values against the rest.
 
 Privacy:
-    Claim: at each owner, every path from the root to a leaf is asked the total of the fit exactly.
-    Why: a node notes the payments of its path at each owner, and the query of a leaf gets the rest.
-    The parts of one query are disjoint, so they cost as much as one of them. Held by:
-    tests/unit/federated/test_topdown_bill.py.
+    Claim: at each owner, the queries on every path from the root to a leaf cost the total of the fit exactly. Why: a
+    node notes the payments of its path at each owner, and the query of a leaf gets the rest. The parts of one query are
+    disjoint, so they cost as much as one of them. Held by: tests/unit/federated/test_topdown_bill.py.
 """
 
 from __future__ import annotations
@@ -63,10 +61,7 @@ class SplitSet:
 
     @cached_property
     def merges(self) -> np.ndarray:
-        """The parts of ``base`` that make up each part of each split.
-
-        They are 0 or 1, shape (splits, parts, base parts).
-        """
+        """The parts of ``base`` in each part of each split: 0 or 1, shape (splits, parts, base parts)."""
         # Each part of the base is one code or an interval of them, so its first code tells where all of it goes.
         edges = bind(self.base, self.schema).axes[0].edges(self.schema.column(self.base.column).codes)
         first = np.array(edges[:-1])
@@ -77,13 +72,9 @@ class SplitSet:
         return np.array(merges, dtype=np.float64)
 
     def tables(self, counts: np.ndarray) -> np.ndarray:
-        """Adds up the tables of each split.
+        """The tables of each split, shape (nodes, splits, parts, classes).
 
-        Args:
-            counts: The counts of the base, shape (nodes, base parts, classes).
-
-        Returns:
-            Shape (nodes, splits, parts, classes).
+        They come from counts of the base, shape (nodes, base parts, classes).
         """
         # With 1 1 0 and 0 0 1 for a split, parts of 5, 2 and 4 rows become 7 and 4.
         return np.einsum("spb,nbc->nspc", self.merges, counts)
@@ -96,11 +87,11 @@ def splitting_functions(
     attributes: Sequence[str] | None = None,
     splits: SplitsByColumn | None = None,
 ) -> tuple[SplitSet, ...]:
-    """Returns the splitting functions, one set for each attribute.
+    """The splitting functions, one set for each attribute.
 
     Args:
         schema: The public schema.
-        target: The column to predict, which is no attribute; None while it is not known.
+        target: The column to predict, which is no attribute; None if it is unknown.
         attributes: Names of columns; None for all but the target.
         splits: The splits by column, in place of the default: thresholds of a numeric column, or a
             number of evenly spaced ones; a list of values or lists of values of a categorical column,
@@ -108,8 +99,8 @@ def splitting_functions(
             bound up, and each value.
 
     Raises:
-        QueryError: An unknown column or value, a threshold out of bounds, no split for a column,
-            too many values to put each against the rest.
+        QueryError: An unknown column or value, a threshold out of bounds, no split for a column, or too many values to
+            put each against the rest.
     """
     by_name = by_column("splits", splits, "names of columns to thresholds or groups of values", schema.column)
     names = attribute_names(schema, target, attributes)
@@ -122,10 +113,7 @@ def splitting_functions(
 
 
 def _of_column(schema: Schema, name: str, given_splits: ColumnSplits | None) -> SplitSet | None:
-    """Returns a column's functions.
-
-    None for a numeric column of a single cell.
-    """
+    """A column's functions; None for a numeric column of a single cell."""
     if name in schema.numeric_columns:
         points = _thresholds(schema, name, 10 if given_splits is None else given_splits)
         if not points and not is_listing(given_splits):
@@ -155,7 +143,7 @@ def _thresholds(schema: Schema, name: str, given_splits: ColumnSplits) -> Sequen
 
 
 def _of_values(schema: Schema, name: str, given_splits: ColumnSplits | None) -> SplitSet:
-    """Returns groups of values, each against the rest, each pair once."""
+    """Groups of values, each against the rest, each pair once."""
     column = schema.categorical(name)
     labels = column.labels
     if given_splits is not None and not is_listing(given_splits):
@@ -194,9 +182,7 @@ class HeldNode(OpenNode):
     """An open node, with rows at each data owner.
 
     Attributes:
-        level: The number of splits above the node.
         parts: A collection in which the node is one part.
-        index: The number of this part.
         paid: The charges of its path at each owner.
         answers: Its noisy class counts, from each query for them.
     """
@@ -208,29 +194,25 @@ class HeldNode(OpenNode):
     answers: list[Answer] = field(default_factory=list)
 
     def pay(self, owner: str, epsilon: Epsilon) -> None:
-        """Notes a question to the node at one owner."""
         self.paid = {**self.paid, owner: self.paid_at(owner) + epsilon}
 
     def paid_at(self, owner: str) -> Epsilon:
-        """Returns the costs of its path at an owner."""
+        """The costs of its path at an owner."""
         return self.paid.get(owner, ZERO)
 
     def pool(self, source: CountSource) -> None:
-        """Uses the answers of the remaining owners only.
-
-        Counts add up over owners; several answers are averaged.
-        """
+        """Uses the answers of the remaining owners: counts add up over owners, several answers are averaged."""
         self.cells, self.variance = None, math.inf
         for answer in self.answers:
             self.observe(*pooled(source.living(answer)))
 
     def child(self, used: frozenset[str]) -> Self:
-        """Returns an open node below, with the payments of its path; ``branch`` places it."""
+        """An open node below, with the payments of its path; ``branch`` places it."""
         return type(self)(used=used, level=self.level + 1, parts=self.parts, paid=self.paid)
 
 
 def gather(nodes: Sequence[HeldNode]) -> tuple[FederatedParts, list[HeldNode]]:
-    """Returns nodes as one collection of parts, and the nodes in its order."""
+    """Nodes as one collection of parts, and the nodes in its order."""
     by_parts: dict[int, list[HeldNode]] = defaultdict(list)
     for node in nodes:
         by_parts[id(node.parts)].append(node)
@@ -243,11 +225,7 @@ def gather(nodes: Sequence[HeldNode]) -> tuple[FederatedParts, list[HeldNode]]:
 def branch(
     schema: Schema, nodes: list[HeldNode], parents: Sequence[HeldNode], splits: Sequence[Split]
 ) -> list[HeldNode]:
-    """Splits some nodes; appends their children to ``nodes``.
-
-    Returns:
-        The children, in the order of the parts.
-    """
+    """Splits some nodes; appends their children, in the order of the parts, to ``nodes`` and returns them."""
     collection, ordered = gather(parents)
     split_of = dict(zip(parents, splits, strict=True))
     below = collection.partition([split_of[parent] for parent in ordered])
@@ -265,13 +243,7 @@ def branch(
 
 @dataclass(frozen=True)
 class GrowthTask:
-    """The task of a fit: the problem and the data owners.
-
-    Attributes:
-        source: The data owners.
-        problem: The facts about the target, and the cost at each owner.
-        reuse: Whether the fit uses stored answers to the same queries.
-    """
+    """The task of a fit: the facts about the target, the data owners, and the cost at each."""
 
     source: CountSource
     problem: Problem
@@ -279,14 +251,13 @@ class GrowthTask:
 
     @property
     def classes(self) -> Values:
-        """The parts of which classes are counted."""
+        """The parts whose classes are counted."""
         return Values(str(self.problem.target))
 
     def count(self, tables: Sequence[tuple[FederatedParts, Mapping[str, Epsilon]]]) -> list[Answer]:
-        """Asks for collections of parts times classes, each at losses by owner, in one round.
+        """Queries collections of parts times classes, each at losses by owner, in one round.
 
-        Returns:
-            For each the counts of shape (parts, cells).
+        Returns counts of shape (parts, cells) for each.
         """
         questions = [cells.question("noisy_count", epsilon=epsilon, reuse=self.reuse) for cells, epsilon in tables]
         return [
@@ -299,10 +270,7 @@ class GrowthTask:
 
 
 def ask_leaves(task: GrowthTask, leaves: Sequence[HeldNode]) -> None:
-    """Asks for the class histograms of all leaves, in one round.
-
-    The query of a leaf to an owner gets all epsilon that its path has left there.
-    """
+    """Queries the class histograms of all leaves, in one round, at the rest of each path's epsilon at each owner."""
     owners = task.source.owners
     # A leaf with .1 left here and .2 there is in one request with all others like it.
     by_left: dict[tuple[Epsilon, ...], list[HeldNode]] = defaultdict(list)
@@ -323,10 +291,9 @@ class FederatedStrategy(StepQueries):
     """A strategy: it divides the budget of each data owner, and grows a tree.
 
     Attributes:
-        attributes: The columns that are split.
         max_nodes: The largest number of nodes that are split.
         leaves: The smallest epsilon of the leaves' histograms.
-        owners: The number of owners that get queries.
+        owners: The number of owners with queries.
     """
 
     attributes: Sequence[str]
@@ -344,21 +311,20 @@ class FederatedStrategy(StepQueries):
 
     @property
     def parts(self) -> int:
-        """The most parts that a split in two makes: missing numbers are a part of their own."""
+        """The largest number of parts of a split in two: missing numbers are a separate part."""
         schema = self.problem.schema
         return max(family.max_parts(schema) for family in families(schema, self.attributes))
 
     def lines(self) -> tuple[PlanLine, ...]:
-        """Returns the lines of the steps in a plan."""
         *inner, leaves = self.steps()
         nodes = [min(self.parts**step.level, self.max_nodes) for step in inner]
         ends = min(self.parts**leaves.level, self.max_nodes * (self.parts - 1) + 1)
         return tuple(step.line(count, step.cost) for step, count in zip([*inner, leaves], [*nodes, ends], strict=True))
 
     def leaf_step(self, level: int, epsilon: Epsilon) -> Step:
-        """Returns the question to each leaf below so many levels of splits."""
+        """The query of each leaf below so many levels of splits."""
         return Step(self.classes_query("each leaf, at least"), level, epsilon)
 
     def choice_step(self, level: int, text: str, epsilon: Epsilon) -> Step:
-        """Returns a question for splits that the criterion judges."""
+        """A query for splits that the criterion judges."""
         return Step(self.choice_query(StepName.SPLIT, text), level, epsilon)

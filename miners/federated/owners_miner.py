@@ -56,8 +56,8 @@ class Participants(Shown):
         strategy: The strategy of the fit.
         spent: The charges of each owner's ledger during the fit, other queries under the same grant
             included; None if the owner did not report them.
-        dropped: The dropped owners, each with the number of rounds before and the reason. The
-            counts of the tree are those of the others.
+        dropped: The dropped owners, each with the number of rounds before and the reason; the counts of the tree are
+            those of the others.
         rounds: The number of times that the coordinator waited for answers.
         requests: The number of requests to each owner.
         model: The kind of model, such as ``"Tree"``.
@@ -79,7 +79,6 @@ class Participants(Shown):
         return "\n".join([*lines, *(f"  {dropped}" for dropped in self.dropped)])
 
     def to_dict(self) -> dict[str, object]:
-        """Returns the card as JSON has it."""
         return {
             "strategy": self.strategy,
             "spent": {name: None if spent is None else loss_text(spent) for name, spent in self.spent.items()},
@@ -90,13 +89,7 @@ class Participants(Shown):
 
     @classmethod
     def from_dict(cls, stored: Any, *, model: str, of: str) -> Participants:
-        """Reads a result of ``to_dict``. Raises ``QueryError`` if ``stored`` is something else.
-
-        Args:
-            stored: The object from JSON.
-            model: The kind of model, such as ``"Tree"``.
-            of: The name of the stored object, for the error.
-        """
+        """Reads a result of ``to_dict``; raises ``QueryError`` for another object."""
         try:
             spent = {str(name): None if text is None else Fraction(text) for name, text in stored["spent"].items()}
             dropped = tuple(Dropped(str(owner), int(after), str(reason)) for owner, after, reason in stored["dropped"])
@@ -108,10 +101,11 @@ class Participants(Shown):
 
 @contextmanager
 def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Participants]]:
-    """Notes the charges of each owner inside a ``with`` block; yields a function that makes the card.
+    """Notes the charges of each owner inside a ``with`` block, also in an error of the block.
 
-    Inside, the owners' logs have the queries under the act's name. An error of the block gets a note
-    of the charges until then.
+    Yields a function that makes the card.
+
+    Inside, the owners' logs have the queries under the act's name.
     """
     before, rounds, requests = source.spent(), source.rounds, dict(source.requests)
 
@@ -139,13 +133,7 @@ def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Part
 
 
 def resumes(resume: bool, reuse: bool, *, keeps: bool) -> bool:
-    """Returns whether a fit uses stored answers. Raises ``QueryError`` if it should and cannot.
-
-    Args:
-        resume: The parameter of the miner.
-        reuse: The parameter of its ``fit``.
-        keeps: Whether the source keeps answers.
-    """
+    """Whether a fit uses stored answers; raises ``QueryError`` if it should and cannot."""
     for name, value in (("resume", resume), ("reuse", reuse)):
         require_bool(name, value)
         if value and not keeps:
@@ -156,16 +144,11 @@ def resumes(resume: bool, reuse: bool, *, keeps: bool) -> bool:
 
 
 class OwnersFit(FitPlan[CountSource]):
-    """A fit on several owners, each of which pays its total."""
+    """A fit on several owners, each of which pays its total; ``among`` adapts it to a number of owners."""
 
     @abstractmethod
     def among(self, owners: int, *, resume: bool = False) -> Self:
-        """Returns the fit for a number of owners.
-
-        Args:
-            owners: The number of owners.
-            resume: Whether stored answers are used.
-        """
+        """The fit for a number of owners."""
 
 
 class OwnersMiner(Miner):
@@ -219,10 +202,11 @@ class OwnersMiner(Miner):
         return self._fitted(model, max([*costs, *silent], default=Fraction(0)))
 
     def _source(self, handle: CountSource | PrivateQueryable, reuse: bool) -> CountSource:
-        """Returns the source for ``fit``: several owners as they are, one handle as a federation of one.
+        """The source for ``fit``: several owners unchanged, one handle as a federation of one.
 
-        With ``reuse`` the first query to one handle shows whether the fit was paid for before. Raises
-        ``QueryError`` for any other object.
+        Raises ``QueryError`` for others.
+
+        With ``reuse`` the first query to one handle shows whether the fit was paid before.
         """
         if isinstance(handle, CountSource):
             return handle

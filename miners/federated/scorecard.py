@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scorecards from several data owners, each behind its own layer and ledger.
 
-Sums add up over owners: the sum of k noisy sums has the noise of k, or of one if parties add up
-under secret sharing. Choices do not add up. Either one owner makes each choice, in turns, with
-more epsilon than for a choice at every step. Or there is no choice, and steps take the attributes
-in the order of noisy class tables.
+Sums add up over owners: the sum of k noisy sums has the noise of k, or of one if parties add up under secret sharing.
+Choices do not add up. Either one owner makes each choice, in turns, with more epsilon than for a choice at every step;
+or steps take the attributes in the order of noisy class tables.
 
 Privacy:
-    Claim: each owner pays ``FitCosts.total`` at most, in the terms of its policy.
-    Why: every query to an owner is about all its rows (or those that have a class), so losses add
-    up. Without turns, an owner pays the fractions of all steps as they are. With turns, it pays for
-    its own choices alone, from the epsilon beside its sums (``with_turns``). The order of turns
-    follows from noisy sizes (from tables, if there are any), and the order of attributes from noisy
-    tables. Held by:
-    tests/unit/federated/test_owners_scorecard.py.
+    Claim: each owner pays ``FitCosts.total`` at most, in the terms of its policy. Why: every query to an owner is about
+    all its rows (or those that have a class), so losses add up. Without turns, an owner pays the fractions of all steps
+    unchanged. With turns, it pays for its own choices alone, from the epsilon besides its sums (``with_turns``). The
+    order of turns follows from noisy sizes (from tables, if there are any), and the order of attributes from noisy
+    tables. Held by: tests/unit/federated/test_owners_scorecard.py.
 """
 
 from __future__ import annotations
@@ -48,13 +45,7 @@ from pinq.public.schema import Schema
 
 
 class OwnersAsking(Asking[FederatedParts]):
-    """Sends queries for counts and sums to all owners at once.
-
-    Args:
-        source: The owners.
-        costs: The costs of each query at each owner that chooses at every step.
-        reuse: Whether stored answers are used.
-    """
+    """Sends queries for counts and sums to all owners at once."""
 
     def __init__(self, source: CountSource, costs: FitCosts, *, reuse: bool = False) -> None:
         super().__init__(source.parts(), source.schema, costs)
@@ -71,17 +62,16 @@ class OwnersAsking(Asking[FederatedParts]):
         return [_added(answer) for answer in answers]
 
     def _know(self, answers: Sequence[Mapping[str, OwnerTally]]) -> None:
-        """Uses tables that each count all rows of each owner; by default not at all."""
+        """Uses tables that each count all rows of each owner; by default unused."""
 
     def sums(self, step: int, spec: CardCells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
-        """Adds up derivatives over the owners that are still there."""
+        """Adds up derivatives over the remaining owners."""
         losses = {name: self._step(name, step).sums for name in self._source.owners}
         question = self._rows.sum_question(loss, spec, epsilon=losses, reuse=self._reuse)
         added = _added(self._source.tally([question])[0])
         return added._replace(numbers=added.numbers.reshape(bind(spec, self._schema).size, -1))
 
     def _step(self, owner: str, step: int) -> CardStep:
-        """Returns the cost of a step for an owner."""
         return self._costs.steps[step]
 
 
@@ -89,7 +79,7 @@ class CardInTurns(OwnersAsking):
     """Lets one owner choose each step's attribute, in proportion to noisy sizes."""
 
     def _know(self, answers: Sequence[Mapping[str, OwnerTally]]) -> None:
-        """Deals out the turns by each owner's noisy rows."""
+        """Distributes the turns by each owner's noisy rows."""
         # The total of many cells is noisier: tables of 2 and 6 cells with 90 and 50 rows have an average
         # of (90 / 2 + 50 / 6) / (1 / 2 + 1 / 6) = 80. Tables are far more precise than earlier queries.
         weights = [1 / len(next(iter(answer.values())).counts.ravel()) for answer in answers]
@@ -101,7 +91,7 @@ class CardInTurns(OwnersAsking):
         self._deal(0, dict.fromkeys(self._source.owners, sum((step.cost for step in self._costs.steps), ZERO)))
 
     def _deal(self, step: int, left: Mapping[str, Epsilon]) -> None:
-        """Deals out the turns from a step on, and the rest of each owner's epsilon."""
+        """Distributes the turns from a step on, and the rest of each owner's epsilon."""
         # Dealt north, north, south, north: if north is dropped after the first step, the others spread
         # their rest over the three remaining steps.
         steps = self._costs.steps[step:]
@@ -129,13 +119,12 @@ class CardInTurns(OwnersAsking):
             self._deal(step, {name: self._left(name, step) for name in self._source.owners})
 
     def _left(self, owner: str, step: int) -> Epsilon:
-        """Returns the epsilon of an owner for a step and all later ones."""
         return sum((rest.cost for number, rest in self._steps[owner].items() if number >= step), ZERO)
 
     def _chosen(
         self, owner: str, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives
     ) -> CardCells | None:
-        """Returns one owner's choice; None where it was dropped meanwhile."""
+        """One owner's choice; None if it was dropped meanwhile."""
         paid, owners = self._step(owner, step), len(self._source.owners)
         assert paid.choice is not None
         # The later sums have the noise of all owners; this owner's share counts.
@@ -161,13 +150,13 @@ class InOrder(OwnersAsking):
         return tables
 
     def choice(self, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives) -> CardCells:
-        """Returns the next attribute; after the last the first again."""
+        """The next attribute; after the last the first again."""
         name = self._order[step % len(self._order)]
         return next(spec for spec in specs if spec.columns() == {name})
 
 
 def _says(counts: np.ndarray, scale: float) -> float:
-    """Returns the distance of a table's classes from their expected counts by the proportions among all rows.
+    """The distance of a table's classes from their expected counts by the proportions among all rows.
 
     These are the gradients at the start, less the noise that each has.
     """
@@ -189,40 +178,30 @@ def _added(tallies: Mapping[str, OwnerTally]) -> SumsAnswer:
 
 @dataclass(frozen=True)
 class OwnersCardFit(CardFit, OwnersFit):
-    """The fit of a scorecard on several data owners.
-
-    Attributes:
-        owners: The number of data owners that get queries.
-        resume: Whether stored answers are used.
-    """
+    """The fit of a scorecard on several data owners."""
 
     miner: OwnersCardMiner
     owners: int = 1
     resume: bool = False
 
     def among(self, owners: int, *, resume: bool = False) -> Self:
-        """Returns the fit for a number of owners."""
         return replace(self, owners=owners, resume=resume)
 
     def learn(self, source: CountSource) -> Card:
-        """Asks the owners all questions; returns the card."""
         kind = CardInTurns if self.miner.strategy == "turns" else InOrder
         return self.learned(kind(source, self.costs, reuse=self.resume))
 
     def cell_noise(self, epsilon: Epsilon) -> float:
-        """Returns the deviation of the noise in a cell's rows."""
         # Four owners, each with a noise of its own, make twice the deviation of one.
         return super().cell_noise(epsilon) * (1 if self.miner.strategy == "secure" else self.owners) ** 0.5
 
     @property
     def title(self) -> str:
-        """The title: target, owners, strategy and steps."""
         steps = many(len(self.costs.steps), "step")
         facts = f"{many(self.owners, 'owner')}, strategy {self.miner.strategy!r}, {steps}"
         return f"{type(self.miner).__name__} for `{self.objective.target}`: {facts}"
 
     def notes(self) -> Iterator[str]:
-        """Yields the facts about costs, steps, owners and noise."""
         yield from super().notes()
         yield DISJOINT
         if self.miner.strategy == "turns" and self.owners > 1:
@@ -249,11 +228,7 @@ class OwnersCardMiner(OwnersMiner, ScorecardMiner):
     _plan_kind = OwnersCardFit
 
     def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
-        """Returns the sums that a fit needs from parties that add up. Free.
-
-        Args:
-            schema: The public schema.
-            target: The column to predict.
+        """The sums that a fit needs from parties that add up; free.
 
         Raises:
             QueryError: A parameter or the target is wrong, or the strategy needs choices, too.
@@ -280,7 +255,6 @@ class OwnersCardMiner(OwnersMiner, ScorecardMiner):
     def _costs(
         self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int, choice: float
     ) -> FitCosts:
-        """Returns the costs of each query; without choices, tables order the attributes."""
         if self.strategy == "turns":
             return super()._costs(epsilon, objective, cells, steps, choice)
         attributes = len(cells)
@@ -321,9 +295,6 @@ class FederatedScorecard(OwnersCardMiner, Scorecard):
 
     Attributes:
         card_: The fitted scorecard.
-        owners_: The participants, their costs, and who was dropped.
-        classes_: The declared values of the target, shape (classes,).
-        feature_importances_: The importance of each column; they add up to 1.
         schema_: The public columns under which it was learned.
         cost_: The largest charge of a data owner, exact: ``epsilon`` unless some answers were
             paid for before. An owner that does not report counts as ``epsilon``.
@@ -378,8 +349,6 @@ class FederatedScorecardRegressor(OwnersCardMiner, ScorecardRegressor):
 
     Attributes:
         card_: The fitted scorecard.
-        owners_: The participants, their costs, and who was dropped.
-        feature_importances_: The importance of each column; they add up to 1.
         schema_: The public columns under which it was learned.
         cost_: The largest charge of a data owner, exact; see ``FederatedScorecard``.
 

@@ -4,23 +4,20 @@
 ``BestFirst`` and ``LocalChoice`` grow as the paper does: they next split the leaves with the largest
 gains.
 
-``InTurns`` lets one owner alone choose each level's splits, so the owner does not divide its
-epsilon over the other levels. In a noisy choice, a gain of g per row among n rows at loss e is a
-signal of n g e, against noise of a fixed size. The owners' people are disjoint, so each owner has
-the whole epsilon: a quarter of the rows at four times the loss gives the signal of all rows, and
-nothing is added up. The price is that a quarter of the rows is a sample. Only the classes of the
-leaves are queried from all owners.
+``InTurns`` lets one owner alone choose each level's splits, so the owner does not divide its epsilon over the other
+levels. In a noisy choice, a gain of g per row among n rows at loss e is a signal of n g e, against noise of a fixed
+size. The owners' people are disjoint, so each owner has the whole epsilon: a quarter of the rows at four times the loss
+gives the signal of all rows, and nothing is added up. The price is that a quarter of the rows is a sample. Only the
+classes of the leaves are queried from all owners.
 
 Privacy:
-    Claim: at each owner, every path from the root to a leaf costs ``Problem.epsilon`` in all, in
-    the terms of its policy.
-    Why: nodes of a level are disjoint. Best first, the steps of level t seek a split for a node of
-    level t once, at their price or less, and the leaf's histogram gets the rest of the path's
-    epsilon. A split's gain is computed from noisy histograms, which also count its children: no
-    score leaves an owner, and no query asks for a size alone. In turns, an owner gets queries for
-    its size, for the splits of its own levels, and for each leaf's histogram with the rest. The
-    order of turns, the next node to split and the nodes without a search follow from noisy answers.
-    Held by: tests/unit/federated/test_topdown_bill.py.
+    Claim: at each owner, every path from the root to a leaf costs ``Problem.epsilon`` in all, in the terms of its
+    policy. Why: nodes of a level are disjoint. Best first, the steps of level t search a split for a node of level t
+    once, at most at their price, and the leaf's histogram gets the rest of the path's epsilon. A split's gain is
+    computed from noisy histograms, which also count its children: no score leaves an owner, and no query asks for a
+    size alone. In turns, an owner gets queries for its size, for the splits of its own levels, and for each leaf's
+    histogram with the rest. The order of turns, the next node to split and the nodes without a search follow from noisy
+    answers. Held by: tests/unit/federated/test_topdown_bill.py.
 
 References:
     Wang, Dick & Balcan 2020, Algorithm 1.
@@ -94,12 +91,7 @@ from pinq.public.schema import Schema
 
 @dataclass(frozen=True)
 class Turn:
-    """A level whose splits one data owner chooses.
-
-    Attributes:
-        owner: The owner that chooses.
-        step: The query to it, with its loss.
-    """
+    """A level whose splits one data owner chooses, by one query."""
 
     owner: str
     step: Step
@@ -120,7 +112,6 @@ class InTurns(FederatedStrategy):
     decay: bool = False
 
     def steps(self) -> list[Step]:
-        """Returns the queries to owners of equal size."""
         rest = self.problem.epsilon - self._size_loss
         # Of equal owners, at most one for each level gets a turn.
         names = [f"owner {number}" for number in range(1, min(self.owners, max(1, self.depth)) + 1)]
@@ -129,15 +120,7 @@ class InTurns(FederatedStrategy):
         return [*size, *(turn.step for turn in turns), self.leaf_step(len(turns), self.leaves if turns else rest)]
 
     def turns(self, left: Mapping[str, Epsilon], rows: Mapping[str, float], level: int) -> list[Turn]:
-        """Returns the owner that chooses at each level from ``level`` down.
-
-        A level has none if no owner has epsilon left for it.
-
-        Args:
-            left: The epsilon that each owner has for choices.
-            rows: The signal of an owner's choice for each nano-epsilon.
-            level: The first level.
-        """
+        """The owner that chooses at each level from ``level`` down; none for a level without epsilon."""
         # Sizes 600 and 250 and four levels: north, north, south, north; north's loss is spread over
         # three levels, south has one for all of its own.
         levels = self.depth - level
@@ -152,7 +135,6 @@ class InTurns(FederatedStrategy):
         ]
 
     def grow(self, task: GrowthTask) -> list[HeldNode]:
-        """Grows a tree level by level; the root first, each node before its children."""
         root = HeldNode(parts=task.source.parts())
         rows = self._ask_sizes(task, root)
         nodes, frontier, splits, level = [root], [root], 0, 0
@@ -171,24 +153,21 @@ class InTurns(FederatedStrategy):
 
     @property
     def _size_loss(self) -> Epsilon:
-        """The cost of each owner's size; nothing if one owner has all turns, or there is no choice."""
+        """The cost of each owner's size; 0 if one owner has all turns, or there is no choice."""
         # A fiftieth of epsilon goes into each owner's size.
         return self.problem.epsilon // 50 if self.depth and self.owners > 1 else ZERO
 
     def _spread(self, epsilon: Epsilon, levels: int) -> Sequence[Epsilon]:
-        """Spreads an owner's loss over its own levels; with ``decay`` each gets half of the one before."""
+        """Divides an owner's loss among its levels; with ``decay`` each gets half of the one before."""
         return spread(epsilon, [2 ** (levels - 1 - level) if self.decay else 1 for level in range(levels)])
 
     def _left(self, task: GrowthTask, node: HeldNode) -> dict[str, Epsilon]:
-        """Returns the rest of each remaining owner's epsilon for choices, below a node."""
+        """The rest of each remaining owner's epsilon for choices, below a node."""
         choices = self.problem.epsilon - self.leaves
         return {name: choices - node.paid_at(name) for name in task.source.owners}
 
     def _ask_sizes(self, task: GrowthTask, root: HeldNode) -> dict[str, float]:
-        """Asks each owner for its noisy number of rows, where it matters.
-
-        It is divided by the distance of the owner's neighbours, which blurs its choices.
-        """
+        """Each owner's noisy number of rows, divided by the distance of its neighbours."""
         if not self._size_loss:
             return dict.fromkeys(task.source.owners, 1.0)
         sizes = root.parts.noisy_count(epsilon=self._size_loss, reuse=task.reuse)
@@ -199,7 +178,7 @@ class InTurns(FederatedStrategy):
     def _ask_splits(
         self, task: GrowthTask, nodes: Sequence[HeldNode], parts: FederatedParts, turn: Turn
     ) -> list[Split | None] | None:
-        """Lets one owner choose a split for each node; None where it was dropped meanwhile."""
+        """Lets one owner choose a split for each node; None if it was dropped meanwhile."""
         score = score_of(self.criterion, str(task.problem.target))
         losses = {turn.owner: turn.step.epsilon}
 
@@ -216,7 +195,7 @@ class InTurns(FederatedStrategy):
 
 
 def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
-    """Deals out levels in proportion to the sizes, by D'Hondt's rule, the largest first.
+    """Distributes levels in proportion to the sizes, by D'Hondt's rule, the largest first.
 
     So each choice is about as clear as any other: twice the rows, twice as many turns, half the
     loss for each. Owners of few rows may get none.
@@ -240,20 +219,13 @@ BudgetName = Literal["uniform", "decay"]
 
 @dataclass(frozen=True)
 class OwnersTreeFit(OwnersFit):
-    """The fit of a tree on several data owners.
-
-    Attributes:
-        miner: The miner, with its parameters.
-        strategy: The growth of the tree.
-        resume: Whether stored answers are used.
-    """
+    """The fit of a tree on several data owners."""
 
     miner: FederatedTopDown
     strategy: FederatedStrategy
     resume: bool = False
 
     def among(self, owners: int, *, resume: bool = False) -> Self:
-        """Returns the fit for a number of owners."""
         if self.miner.strategy == "single" and owners > 1:
             raise QueryError(f"strategy 'single' learns from one owner, and there are {owners}.")
         return replace(self, strategy=replace(self.strategy, owners=owners), resume=resume)
@@ -265,7 +237,6 @@ class OwnersTreeFit(OwnersFit):
             root.grow(GrowthTask(Federation([rehearsal]), root.problem))
 
     def learn(self, source: CountSource) -> Tree:
-        """Grows the tree."""
         problem = self.strategy.problem
         nodes = self.strategy.grow(GrowthTask(source, problem, self.resume))
         for node in nodes:  # by the last owners, so that all counts are of the same people
@@ -277,23 +248,19 @@ class OwnersTreeFit(OwnersFit):
 
     @property
     def total(self) -> Epsilon:
-        """The cost of all queries at each owner."""
         return self.strategy.problem.epsilon
 
     @property
     def title(self) -> str:
-        """The title: target, owners, strategy, levels and criterion."""
         levels = many(self.lines()[-1].level, "level")
         facts = f"{many(self.strategy.owners, 'owner')}, strategy {self.miner.strategy!r}, {levels} of splits"
         name, target = type(self.miner).__name__, self.strategy.problem.target
         return f"{name} for `{target}`: {facts}, criterion {self.miner.criterion}"
 
     def lines(self) -> Sequence[PlanLine]:
-        """Returns a line for each step."""
         return self.strategy.lines()
 
     def notes(self) -> Iterator[str]:
-        """Yields the facts about owners, noise and depth."""
         yield DISJOINT
         if self.miner.strategy == "turns" and self.strategy.owners > 1:
             yield (
@@ -324,7 +291,6 @@ class OwnersTreeFit(OwnersFit):
             yield default_depth_note(depth)
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns a warning if noise hides all splits, or the votes of leaves."""
         problem, leaves = self.strategy.problem, self.strategy.steps()[-1]
         if not leaves.level and self.miner.max_depth is None:
             return (
@@ -376,8 +342,6 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
 
     Attributes:
         tree_: The fitted ``Tree``, pruned.
-        classes_: The declared values of the target, shape (classes,).
-        schema_: The public columns under which the tree was grown.
         card_: The participants, their costs, and who was dropped.
         cost_: The largest charge of a data owner, exact: ``epsilon`` unless some answers were
             paid for before. An owner that does not report counts as ``epsilon``.
@@ -436,12 +400,9 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
     resume: bool = False
 
     def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
-        """Returns the sums that a fit needs from parties that add up, with the smallest epsilon of its counts. Free.
+        """The sums that a fit needs from parties that add up, with the smallest epsilon of its counts; free.
 
         The strategy must be "secure" or "noisy_counts".
-
-        Raises:
-            QueryError: A parameter or the target is wrong, or the strategy needs more than counts.
         """
         problem = self._problem(schema, target)
         if NEEDS[self.strategy] == "choices":
@@ -461,7 +422,6 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
         return OwnersTreeFit(self, self._turns(problem) if self.strategy == "turns" else self._best_first(problem))
 
     def _problem(self, schema: Schema, target: str) -> Problem:
-        """Returns the task of the fit, and checks the parameters."""
         require_word("strategy", self.strategy, get_args(TreeStrategyName))
         resumes(self.resume, False, keeps=self.strategy != "secure")
         require_word("budget", self.budget, (*get_args(BudgetName), None))
@@ -515,7 +475,7 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
         )
 
     def _max_splits(self, problem: Problem) -> int:
-        """Returns the number of nodes that can be split so that one query can count all their children's classes."""
+        """The number of nodes that can be split so that one query can count all their children's classes."""
         return min(MAX_PARTS // (WIDEST * problem.cells), MAX_NODES // (1 + WIDEST))
 
     def _depth(self, problem: Problem, names: Sequence[str]) -> int:
@@ -528,13 +488,13 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
         return splitting_functions(problem.schema, problem.target, attributes=self.attributes, splits=self.splits)
 
     def _leaves(self, epsilon: Epsilon, default: Fraction) -> Epsilon:
-        """Returns the least epsilon of the leaves: a share of epsilon, a nano-epsilon or more."""
+        """The least epsilon of the leaves: a share of epsilon, at least a nano-epsilon."""
         share = default if self.leaf_fraction is None else _fraction("leaf_fraction", self.leaf_fraction)
         return max(SMALLEST, epsilon * share.numerator // share.denominator)
 
 
 def _fraction(name: str, value: object) -> Fraction:
-    """Returns a parameter that is a share of a budget, exact. Raises ``QueryError`` if it is none."""
+    """A parameter that is a share of a budget, exact; raises ``QueryError`` for another value."""
     is_number = isinstance(value, (int, float, Decimal, Fraction)) and not isinstance(value, bool)
     if not is_number or not 0 < value < 1:  # type: ignore[operator]
         raise QueryError(f"is {value!r}", parameter=name, allowed="above 0 and below 1, or None")

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fitted scorecard: points for each cell of each attribute, added up.
 
-Points come from noisy sums, with the uncertainty that the noise leaves. A cell's points f have the
-public prior N(0, width²). Its noisy gradient G is about H f, with the variance H of the rows
-themselves and that of the noise; so f has the posterior mean width² H G / (H² width² + variance)
-and the posterior variance width² variance / (the same). Noise shrinks points: if H is
-indistinguishable from noise they are about 0.
+Points come from noisy sums, with the uncertainty of the noise. A cell's points f have the public prior N(0, width²).
+Its noisy gradient G is about H f, with the variance H of the rows themselves and that of the noise; so f has the
+posterior mean width² H G / (H² width² + variance) and the posterior variance width² variance / (the same). Noise
+shrinks points: if H is indistinguishable from noise they are about 0.
 
-The noise is two-sided geometric and not normal; only its variance is used. The curvature is noisy,
-too. An interval of two deviations is therefore a guide and no guarantee.
+The noise is two-sided geometric and not normal, and the curvature is noisy too; so an interval of two deviations is a
+guide and no guarantee.
 
 Privacy:
-    Claim: a card costs nothing to use, show, store or send. Why: it is computed from a public
-    schema and from differentially private answers (post-processing). Its JSON holds those and
-    nothing more. Held by: tests/unit/scorecards/test_card.py.
+    Claim: a card costs nothing to use, show, store or send. Why: it is computed from a public schema and from
+    differentially private answers (post-processing). Its JSON contains nothing else. Held by:
+    tests/unit/scorecards/test_card.py.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Estimate:
 def newton(
     gradients: np.ndarray, curvatures: np.ndarray, *, spread: float, noise: float, width: float, limit: float
 ) -> Estimate:
-    """Returns the posterior of one Newton step from 0.
+    """The posterior of one Newton step from 0.
 
     Args:
         gradients: Noisy sums of gradients, shape (cells, outputs).
@@ -77,15 +76,10 @@ def newton(
 
 
 def from_probability(step: Estimate, share: float, limit: float) -> Estimate:
-    """Returns the points of a Newton step in log-odds, if all rows had one probability of the class.
+    """The points of a Newton step in log-odds of two classes, if all rows had the probability ``share``.
 
-    Such a step gives the share of a cell's rows with the class without an error of second order.
-    Taken as log-odds it would go too far towards the rarer class.
-
-    Args:
-        step: Of two classes, shape (cells, 1).
-        share: The probability that all rows had, above 0 and below 1.
-        limit: The largest size of points.
+    Such a step gives the share of a cell's rows with the class without an error of second order; used as log-odds it
+    would go too far towards the rarer class.
     """
     # A share of .2 and a step of 1.5: .2 + 1.5 * .16 = .44, whose log-odds are 1.15 above those of .2.
     variance, odds = share * (1 - share), math.log(share / (1 - share))
@@ -96,10 +90,10 @@ def from_probability(step: Estimate, share: float, limit: float) -> Estimate:
 
 
 def log_probabilities(tables: list[np.ndarray], totals: np.ndarray, scale: float) -> list[Estimate]:
-    """Returns points from tables of classes, as naive Bayes has them.
+    """Points from tables of classes, as in naive Bayes.
 
-    Tables of the same rows have the same class totals. Each table is moved to them, because the
-    errors of many tables' totals would add up. Counts are at least ``FEWEST`` noise scales.
+    Tables of the same rows have the same class totals, so each table is adjusted to them, because the errors of many
+    tables' totals would add up. Counts are at least ``FEWEST`` noise scales.
 
     Args:
         tables: Noisy counts, each of shape (cells, classes).
@@ -120,7 +114,7 @@ def log_probabilities(tables: list[np.ndarray], totals: np.ndarray, scale: float
 
 
 def _moved(table: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Returns a table whose class totals are the known ones."""
+    """A table adjusted to these class totals."""
     # A class has 90 rows in five cells, and its known total is 100: each cell gets 2 more.
     return np.asarray(table - (table.sum(axis=0) - totals) / len(table))
 
@@ -128,17 +122,11 @@ def _moved(table: np.ndarray, totals: np.ndarray) -> np.ndarray:
 def reliable_probabilities(
     tables: list[np.ndarray], estimates: list[Estimate], totals: np.ndarray, scale: float
 ) -> np.ndarray:
-    """Returns the share of the variance of each table's points that noise does not explain, 0 to 1.
+    """The share of the variance of each table's points that noise does not explain, 0 to 1.
 
-    If the squared differences of a table's cells are as large as by noise and chance, its share is
-    0; if they are four times as large, it is three quarters. The share of few cells has a large
-    error, so each share moves towards the mean of all, by its error.
-
-    Args:
-        tables: Noisy counts, each of shape (cells, classes).
-        estimates: The points that ``log_probabilities`` finds in them.
-        totals: The best estimate of the rows of each class, shape (classes,).
-        scale: The scale of the noise in a count.
+    If the squared differences of a table's cells are as large as by noise and chance, its share is 0; if they are four
+    times as large, it is three quarters. The share of few cells has a large error, so each share moves towards the mean
+    of all, by its error.
     """
     of_classes, others = totals / totals.sum(), len(totals) - 1
     chance = of_classes * (1 - of_classes)
@@ -176,7 +164,7 @@ class Term:
         spec: The cells.
         points: Whole numbers, 256 to one logit or one grid cell of the target; shape (cells,
             outputs).
-        deviations: Standard deviations of the noise that is left in them, same unit and shape.
+        deviations: Standard deviations of the remaining noise in them, same unit and shape.
         weights: The approximate weights of the cells among all rows, shape (cells,).
     """
 
@@ -187,7 +175,6 @@ class Term:
 
     @classmethod
     def estimated(cls, spec: CardCells, estimate: Estimate) -> Term:
-        """Rounds an estimate to whole points."""
         return cls(
             spec,
             np.rint(estimate.points * POINTS).astype(np.int64),
@@ -198,35 +185,32 @@ class Term:
     def plus(self, other: Term) -> Term:
         """Adds the points of a later step for the same cells.
 
-        Smaller deviations replace larger ones: a later step corrects earlier noise.
+        Smaller deviations replace larger ones, because a later step corrects earlier noise.
         """
         deviations = np.minimum(self.deviations, other.deviations)
         return Term(self.spec, self.points + other.points, deviations, np.maximum(self.weights, other.weights))
 
     @property
     def factors(self) -> tuple[Split, ...]:
-        """The cells of each of its attributes."""
         return cast("tuple[Split, ...]", self.spec.factors)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Its attributes."""
         return tuple(factor.column for factor in self.factors)
 
     @property
     def name(self) -> str:
-        """Its attributes, as a card prints them."""
         return " and ".join(map(str, self.columns))
 
     @property
     def is_sound(self) -> bool:
-        """Whether its numbers can be those of a card: finite, sizes not below 0."""
+        """Whether its numbers can be those of a card: finite, sizes at least 0."""
         sizes = np.concatenate([self.deviations.ravel(), self.weights])
         return bool((np.abs(self.points) <= MOST_POINTS).all() and ((sizes >= 0) & (sizes <= MOST_POINTS)).all())
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the points over rows, by weights: the importance of the attribute."""
+        """The standard deviation of the points over rows, by weights: the importance of the attribute."""
         # Points 256 and -256 of equal weight spread by 256: one logit.
         weights = self.weights + 1e-9
         mean = np.average(self.points, axis=0, weights=weights)
@@ -238,10 +222,8 @@ class Card(Shown):
     """Points that add up to the log-odds of a class, to those of each class, or to a mean.
 
     Attributes:
-        schema: The public schema under which it was learned.
-        target: The column that is predicted.
         base: The score from which every row starts, a whole number for each output.
-        terms: One for each attribute of the card, in the order of ``spread``.
+        terms: A term for each attribute or pair, in the order of ``spread``.
 
     Raises:
         QueryError: The terms do not fit the schema.
@@ -273,17 +255,14 @@ class Card(Shown):
 
     @cached_property
     def goal(self) -> Target:
-        """The predicted quantity."""
         return target_of(self.schema, self.target)
 
     @property
     def classes(self) -> tuple[Value, ...]:
-        """The declared values of the target; none of a numeric one."""
         return self.goal.classes
 
     @cached_property
     def numeric(self) -> Numeric | None:
-        """The target's declaration where it is numeric."""
         return self.schema.numeric_columns.get(self.target)
 
     @property
@@ -293,7 +272,6 @@ class Card(Shown):
 
     @cached_property
     def ranked(self) -> tuple[Term, ...]:
-        """The terms, in descending order of spread."""
         return tuple(sorted(self.terms, key=lambda term: -term.spread))
 
     @property
@@ -306,7 +284,7 @@ class Card(Shown):
         }
 
     def plus(self, spec: CardCells, estimate: Estimate) -> Card:
-        """Returns the card with more points for some cells."""
+        """The card with more points for some cells."""
         added = Term.estimated(spec, estimate)
         terms = {term.spec: term for term in self.terms}
         # Each step adds to the points of earlier steps: 40 points, then -10, are 30.
@@ -314,14 +292,14 @@ class Card(Shown):
         return Card(self.schema, self.target, self.base, tuple(terms.values()))
 
     def score_of(self, output: int) -> Points:
-        """Returns the public score of one output, as the layer takes it."""
+        """The public score of one output, in the layer's form."""
         tables = tuple(tuple(term.points[:, output].tolist()) for term in self.terms)
         return Points(tuple(term.spec for term in self.terms), tables, self.base[output])
 
     # Predictions
 
     def scores(self, frame: Any) -> np.ndarray:
-        """Returns the sums of points, in logits or grid cells, shape (rows, outputs)."""
+        """The sums of points, in logits or grid cells, shape (rows, outputs)."""
         rows = length(frame)
         codes = encode_rows(self.schema, self.columns, frame, otherwise=NO_PART)
         total = np.tile(np.array(self.base, dtype=np.int64), (rows, 1))
@@ -340,11 +318,9 @@ class Card(Shown):
         return total / POINTS
 
     def predict_proba(self, frame: Any) -> np.ndarray:
-        """Returns class probabilities, shape (rows, classes), in the order of ``classes``."""
         return probabilities(self.scores(frame))
 
     def predict(self, frame: Any) -> np.ndarray:
-        """Returns the likeliest class or the mean for each row, shape (rows,)."""
         if self.numeric is not None:
             cells = np.clip(self.scores(frame)[:, 0], 0, self.numeric.cells - 1)
             return float(self.numeric.origin) + float(self.numeric.width) * cells
@@ -354,11 +330,10 @@ class Card(Shown):
         return np.asarray(as_array(self.classes).take(best))
 
     def axis(self, term: Term) -> Axis:
-        """Returns the cells of a term of one attribute."""
         return bind(term.spec, self.schema).axes[0]
 
     def cells(self, term: Term, codes: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Returns the cell of each row in a term, -1 for none."""
+        """The cell of each row in a term, -1 for none."""
         cells = bind(term.spec, self.schema)
         parts = [axis.parts_of(codes[name]) for axis, name in zip(cells.axes, term.columns, strict=True)]
         return np.where(np.min(parts, axis=0) < 0, -1, np.ravel_multi_index(parts, cells.shape, mode="clip"))
@@ -379,7 +354,7 @@ class Card(Shown):
         return tuple(str(value) for value in (self.classes[1:] if len(self.classes) == 2 else self.classes))
 
     def printed(self, points: np.ndarray | Sequence[int]) -> np.ndarray:
-        """Returns points as they are printed: 20 double the odds, or units of the target."""
+        """Printed points: 20 double the odds, or units of the target."""
         return np.asarray(points, dtype=np.float64) / POINTS * self.unit
 
     @property
@@ -391,7 +366,6 @@ class Card(Shown):
     # JSON
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the card as plain lists, dicts, texts and numbers."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -411,7 +385,7 @@ class Card(Shown):
 
     @classmethod
     def from_dict(cls, stored: Any) -> Card:
-        """Reads what ``to_dict`` wrote. Raises ``QueryError`` unless it is a whole and valid card."""
+        """Reads a result of ``to_dict``; raises ``QueryError`` unless it is a whole and valid card."""
         if not isinstance(stored, dict) or stored.get("format") != FORMAT or stored.get("version") != VERSION:
             raise QueryError(f"this is not a stored card: its `format` must be {FORMAT!r}, its `version` {VERSION}.")
         try:
@@ -423,7 +397,7 @@ class Card(Shown):
 
 
 def probabilities(scores: np.ndarray) -> np.ndarray:
-    """Returns class probabilities from log-odds, shape (rows, 1), or from scores of each class."""
+    """Class probabilities from log-odds, shape (rows, 1), or from scores of each class."""
     # One score of ln 3 stands beside a 0: odds of 1 and 3, shares .25 and .75. All rows of a class lie side by side,
     # because sums along rows of two take many times as long.
     of_classes = np.vstack([np.zeros(len(scores)), scores.T]) if scores.shape[1] == 1 else scores.T.copy()

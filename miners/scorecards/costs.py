@@ -38,8 +38,7 @@ class CardStep:
     """The costs of one step.
 
     Attributes:
-        choice: The cost of the choice of an attribute; None where there is one attribute only.
-        sums: The cost of the sums of its cells.
+        choice: The cost of the choice of an attribute; None for a single attribute.
     """
 
     choice: Epsilon | None
@@ -47,7 +46,6 @@ class CardStep:
 
     @property
     def cost(self) -> Epsilon:
-        """The cost of both."""
         return self.sums + (self.choice or ZERO)
 
 
@@ -56,10 +54,9 @@ class FitCosts:
     """The costs of the queries of a fit.
 
     Attributes:
-        bases: The costs of the queries for the start of scores: one query, or several for numbers,
-            each in the range that the one before finds.
+        bases: The costs of the queries for the start of scores: one query, or several for numbers, each in the range
+            found by the one before.
         tables: The costs of the class tables of each attribute's cells; empty without tables.
-        steps: The costs of each step.
         starts: Whether points start from the tables.
     """
 
@@ -70,7 +67,6 @@ class FitCosts:
 
     @property
     def total(self) -> Epsilon:
-        """The total cost."""
         return sum((*self.bases, *self.tables, *(step.cost for step in self.steps)), ZERO)
 
     @classmethod
@@ -117,15 +113,10 @@ class FitCosts:
 
 
 def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], turns: Collection[int]) -> tuple[CardStep, ...]:
-    """Returns the costs of some steps for a data owner that chooses at its own steps only.
+    """The costs of some steps for a data owner that chooses at its own steps only.
 
-    The owner does not pay for the choices of others, so its own choices get the epsilon of all
-    choices. Without choices of its own, its sums get all.
-
-    Args:
-        epsilon: The rest of its epsilon, for all of these steps.
-        steps: The costs of each step for an owner that chooses at every step.
-        turns: The positions of its own steps among them.
+    The owner does not pay for the choices of others, so its own choices get the epsilon of all choices, or its sums if
+    it has none.
     """
     # An owner that chooses at two of three steps of equal cost gets 3/2 as much for each choice.
     choices = [0 if step.choice is None else step.choice.nano for step in steps]
@@ -140,46 +131,37 @@ def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], turns: Collection[in
 
 
 def rows_epsilon(schema: Schema, epsilon: Epsilon) -> float:
-    """Returns the largest number of rows times the loss of one row: the size of the table in noise scales."""
+    """The largest number of rows times the loss of one row: the size of the table in noise scales."""
     return schema.max_rows * float(epsilon.per_row(schema.distance))
 
 
 def choice_fraction(attributes: int, cells: float) -> float:
-    """Returns the share of a step's loss that chooses its attribute; the rest is its sums'.
+    """The share of a step's loss for the choice of its attribute; the rest is for its sums.
 
     At a share c of the loss, a choice among A attributes errs by up to 2 ln A / c noise scales; at
     1 - c the sums of K cells, two numbers each, by 2 K / (1 - c) in all. The total error is
     smallest if the two shares are in proportion to the roots of ln A and of K: 1 to 2 for 14
     attributes of about 11 cells.
-
-    Args:
-        attributes: The number of attributes.
-        cells: The cells of an attribute, on average; of many classes, for each of them.
     """
     choice = math.log(attributes) ** 0.5
     return choice / (choice + cells**0.5)
 
 
 def base_fraction(attributes: int, cells: float) -> float:
-    """Returns the cost of the start of scores for each unit of a step; see ``choice_fraction``.
+    """The cost of the start of scores for each unit of a step; see ``choice_fraction``.
 
-    Two classes, or a mean and a deviation, are two cells of one more table, which is asked once.
+    Two classes, or a mean and a deviation, are two cells of one more table, which is queried once.
     """
     # 22 attributes of two cells: 1.41 / (1.76 + 1.41), nearly half a step; 14 of about 11: a quarter.
     return 2**0.5 / (math.log(attributes) ** 0.5 + cells**0.5)
 
 
 def steps_that_pay(size: float, attributes: int, cells: float) -> int:
-    """Returns the number of steps that pay.
+    """The number of useful steps.
 
-    A step with the whole loss errs by 2 (√ln A + √K)² noise scales, and one of S steps by S times as
-    many. The possible gain falls with S: step S finds about 1 / (``LEFT`` S) of the rows.
-    Steps pay until both are equal, so S is a root of rows times epsilon.
-
-    Args:
-        size: ``rows_epsilon``, of what is left for steps.
-        attributes: The number of attributes.
-        cells: The cells of an attribute, as in ``choice_fraction``.
+    A step with the whole loss has an error of 2 (√ln A + √K)² noise scales, and one of S steps S times as much. The
+    possible gain falls with S: step S finds about 1 / (``LEFT`` S) of the rows. Both are equal at S, the root of a
+    multiple of rows times epsilon.
     """
     # 50,000 rows times epsilon, 14 attributes of 14 cells: errors of 58 scales, so 13 steps.
     errors = 2 * (math.log(attributes) ** 0.5 + cells**0.5) ** 2
@@ -187,29 +169,20 @@ def steps_that_pay(size: float, attributes: int, cells: float) -> int:
 
 
 def tables_for_two(size: float, attributes: int) -> float:
-    """Returns the weight of tables of all attributes for two classes; 0 where steps alone are better.
+    """The weight of tables of all attributes for two classes; 0 if steps alone are better.
 
-    One step over all attributes at once serves a few attributes. Many attributes repeat each other,
-    and divide the cost of tables.
-
-    Args:
-        size: ``rows_epsilon``.
-        attributes: Their number.
+    One step over all attributes at once serves a few attributes; many attributes repeat each other, and divide the cost
+    of tables.
     """
     few = 1 < attributes <= FEW_ATTRIBUTES
     return TABLES_FOR_TWO if few and tables_pay(size, 2, attributes, TABLES_FOR_TWO) else 0.0
 
 
 def steps_after_tables(size: float, classes: int, attributes: int) -> int:
-    """Returns the useful number of steps after tables of all attributes: they correct double counts.
+    """The useful number of steps after tables of all attributes, which correct double counts.
 
-    Few attributes seldom count double, so their steps begin at more rows. With fewer rows there are
-    tables only.
-
-    Args:
-        size: ``rows_epsilon``.
-        classes: The classes of the target, three or more; those beyond three share the rows that three would have.
-        attributes: Their number.
+    Few attributes seldom count double, so their steps begin at more rows. Classes beyond three share the rows of three.
+    With fewer rows there are tables only.
     """
     replaced = TABLES_KNOW if attributes > FEW_ATTRIBUTES else TABLES_OF_FEW_KNOW
     # As many rows a class as 50,000 have of three: 11 steps, of which tables replace 3.
@@ -217,21 +190,15 @@ def steps_after_tables(size: float, classes: int, attributes: int) -> int:
 
 
 def repeated(attributes: int) -> float:
-    """Returns the weight of an attribute in tables, less than 1 for many attributes, which repeat each other."""
+    """The weight of an attribute in tables, less than 1 for many attributes, which repeat each other."""
     # Twenty-four attributes: each counts half.
     return min(1.0, (FEW_ATTRIBUTES / attributes) ** 0.5)
 
 
 def tables_pay(size: float, classes: int, attributes: int, weight: float) -> bool:
-    """Returns whether the average class has more rows than the noise in a count of its tables.
+    """Whether the average class has more rows than the noise in a count of its tables.
 
     With fewer rows, a few chosen attributes serve better than the tables of all.
-
-    Args:
-        size: ``rows_epsilon``.
-        classes: The classes of the target.
-        attributes: Their number.
-        weight: The weight of all tables together, for each unit of all steps.
     """
     # Of 330 rows of six classes, each has 55; at epsilon .5 counts in tables of 34 attributes have noise of 98 rows.
     # The odds of two classes have the noise of both counts.
@@ -239,14 +206,13 @@ def tables_pay(size: float, classes: int, attributes: int, weight: float) -> boo
 
 
 def _growing(mean: float, factor: float, count: int) -> list[int]:
-    """Returns weights that grow by a factor and have about this mean."""
+    """Weights that grow by a factor and have about this mean."""
     # A mean of 250, factor 1.2, two steps: powers 1 and 1.2 of 2.2 are 227 and 273 of 500.
     powers = [factor**number for number in range(count)]
     return [max(1, round(mean * power * count / sum(powers))) for power in powers]
 
 
 def _steps(costs: Sequence[Epsilon], chooses: bool) -> Iterator[CardStep]:
-    """Yields steps from their costs, in order."""
     width = 2 if chooses else 1
     for start in range(0, len(costs), width):
         # Fractions 2 7 3 8 are the steps (2, 7) and (3, 8); without choices four steps.

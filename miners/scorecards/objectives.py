@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objectives of a scorecard: two classes, many classes, or a mean. Each is one class.
+"""The objectives of a scorecard: two classes, many classes, or a mean.
 
-An objective has the start of scores, the loss whose derivatives a step sums, and the points that
-follow from the sums. It queries noisy counts only; the steps are in ``scorecard.py``.
+An objective has the start of scores, the loss whose derivatives a step sums, and the points that follow from the sums.
 
-``Asking`` sends a card's queries to the rows, here to those of one handle, elsewhere to those of
-several data owners. A fit queries rows for the start of scores, perhaps tables of classes, and in
-each step an attribute and the sums in its cells. The asking decides the cost of each query and the
-noise in the answer.
+``Asking`` sends a card's queries to the rows of one handle, or of several data owners. A fit queries rows for the start
+of scores, perhaps tables of classes, and in each step an attribute and the sums in its cells. The asking decides the
+cost of each query and the noise in the answer.
 """
 
 from __future__ import annotations
@@ -70,25 +68,14 @@ P = TypeVar("P", bound=Partitioned)
 
 
 class SumsAnswer(NamedTuple):
-    """Noisy numbers.
-
-    Attributes:
-        numbers: As floats.
-        scale: The scale of one Laplace noise as wide as the noise in them, in their units.
-    """
+    """Noisy numbers, and the scale of one Laplace noise as wide as theirs."""
 
     numbers: np.ndarray
     scale: float
 
 
 class Asking(ABC, Generic[P]):
-    """Sends the queries of one fit; each step is sent once.
-
-    Args:
-        rows: All rows.
-        schema: The public schema.
-        costs: The costs of each query.
-    """
+    """Sends the queries of one fit; each step is sent once."""
 
     def __init__(self, rows: P, schema: Schema, costs: FitCosts) -> None:
         self._rows, self._schema, self._costs = rows, schema, costs
@@ -114,7 +101,7 @@ class Asking(ABC, Generic[P]):
 
     @abstractmethod
     def _count(self, parts: Sequence[P], losses: Sequence[Epsilon]) -> list[SumsAnswer]:
-        """Counts rows in each of some collections of parts, each at a loss of its own."""
+        """Counts rows in each of some collections of parts, each at its loss."""
 
     @abstractmethod
     def choice(self, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives) -> CardCells:
@@ -137,7 +124,6 @@ class HandleAsking(Asking["Parts"]):
         ]
 
     def choice(self, step: int, specs: Sequence[CardCells], objective: Objective, loss: AnyDerivatives) -> CardCells:
-        """Lets the exponential mechanism choose."""
         paid = self._costs.steps[step]
         assert paid.choice is not None
         score = choice_score(objective, loss, objective.scale(paid.sums))
@@ -145,25 +131,19 @@ class HandleAsking(Asking["Parts"]):
         return next(offered for offered in specs if offered == chosen)
 
     def sums(self, step: int, spec: CardCells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
-        """Adds up derivatives in each cell."""
         epsilon = self._costs.steps[step].sums
         sums = np.asarray(self._rows.noisy_sum(loss, by=[spec], epsilon=epsilon))
         return SumsAnswer(sums.reshape(-1, sums.shape[-1]), objective.scale(epsilon))
 
 
 def choice_score(objective: Objective, loss: AnyDerivatives, scale: float) -> Gradient:
-    """Returns the score of an attribute's choice, given the noise of the sums that follow."""
+    """The score of an attribute's choice, given the noise of the following sums."""
     return Gradient(loss, threshold=min(THRESHOLD * scale, objective.schema.max_rows * objective.bound))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Objective(ABC):
-    """The objective of a fit.
-
-    Attributes:
-        schema: The public schema.
-        target: The column to predict.
-    """
+    """The objective of a fit."""
 
     schema: Schema
     target: str
@@ -178,28 +158,20 @@ class Objective(ABC):
     unchosen: ClassVar[float] = 1.3
 
     def steps(self, epsilon: Epsilon, cells: Sequence[int]) -> int:
-        """Returns the number of useful steps after the tables of a budget.
-
-        Args:
-            epsilon: The budget.
-            cells: The number of cells of each attribute in steps.
-        """
+        """The number of useful steps after the tables of a budget."""
         size = rows_epsilon(self.schema, epsilon) / (1 + self.table_weight(epsilon, len(cells)))
         return steps_that_pay(size, len(cells), float(np.mean(cells)))
 
     def base(self, cells: Sequence[int]) -> float:
-        """Returns the cost of the start of scores for each unit of a step."""
+        """The cost of the start of scores for each unit of a step."""
         return base_fraction(len(cells), float(np.mean(cells)))
 
     def choice(self, cells: Sequence[int]) -> float:
-        """Returns the share of a step that chooses its attribute; 0 where there is one only."""
+        """The share of a step for the choice of its attribute; 0 for a single attribute."""
         return choice_fraction(len(cells), float(np.mean(cells)))
 
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
-        """Returns the weight of first tables of all attributes, for each unit of all steps.
-
-        It is 0 where steps alone are better.
-        """
+        """The weight of first tables of all attributes, for each unit of all steps; 0 if steps alone are better."""
         return 0.0
 
     @property
@@ -214,12 +186,12 @@ class Objective(ABC):
 
     @property
     def width(self) -> int:
-        """Entries of a row's vector in a step; ``QueryError`` where they are too many."""
+        """The entries of a row's vector in a step; raises ``QueryError`` if they are too many."""
         objective, card = self.start(np.zeros(bind(self.base_parts, self.schema).size), 1.0)
         return objective.loss(card).vectors(self.schema).width
 
     def grid(self, epsilon: Epsilon, attributes: int) -> Grid:
-        """Returns the default cuts of numeric attributes: coarse where all attributes have tables."""
+        """The default cuts of numeric attributes: coarse if all attributes have tables."""
         return Grid.of_steps(rows_epsilon(self.schema, epsilon))
 
     @property
@@ -233,62 +205,44 @@ class Objective(ABC):
         """The L1 norm of a row in the sums of a step, in their units."""
 
     def nearer(self, counts: np.ndarray, scale: float) -> Self:
-        """Returns the objective whose ``base_parts`` cover the range of the rows; only for numbers."""
+        """The objective whose ``base_parts`` cover the range of the rows; only for numbers."""
         return self
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """The doubts after the first answers, one sentence each."""
         return ()
 
     def rare(self, answers: Sequence[SumsAnswer]) -> tuple[str, ...]:
-        """Warns of the classes that noise hides; empty if none.
+        """Warns of the classes that noise hides; empty for none.
 
-        Args:
-            answers: Rows of ``base_parts`` or ``table_parts``, shape (cells, parts) each.
+        ``answers`` have rows of ``base_parts`` or ``table_parts``, shape (cells, parts) each.
         """
         return ()
 
     @abstractmethod
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
-        """Returns the objective with the facts of the answer, and a card without terms.
-
-        Args:
-            counts: Noisy rows of ``base_parts``.
-            scale: The scale of their noise.
-        """
+        """The objective with the facts of the answer, noisy rows of ``base_parts``, and a card without terms."""
 
     @abstractmethod
     def loss(self, card: Card) -> AnyDerivatives:
-        """Returns the loss whose derivatives are summed, given the scores so far."""
+        """The loss whose derivatives are summed, given the scores so far."""
 
     @abstractmethod
     def update(self, card: Card, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
-        """Returns the points that follow from noisy sums.
-
-        Args:
-            card: The scores of which they are sums.
-            gradients: Shape (cells, outputs).
-            curvatures: Shape (cells, outputs).
-            scale: The scale of their noise, in their units.
-        """
+        """The points that follow from noisy sums of derivatives at the card's scores, shape (cells, outputs)."""
 
     def rows(self, everything: P) -> P:
-        """Returns the rows to learn from, as one part of all rows."""
+        """The rows to learn from, as one part of all rows."""
         return everything
 
     def scale(self, epsilon: Epsilon) -> float:
-        """Returns the scale of the noise in the sums of a step."""
+        """The scale of the noise in the sums of a step."""
         return count_scale(self.schema, epsilon) * self.bound
 
     def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
-        """Returns the card with points from tables; only where ``tabulates``.
+        """The card with points from noisy counts of the target's parts, shape (cells, parts) each.
 
-        Args:
-            card: Without terms.
-            specs: The cells of each attribute.
-            tables: Noisy counts of the target's parts in them, shape (cells, parts) each.
-            scale: The scale of the noise in a count.
+        Only if it ``tabulates``.
         """
         return card
 
@@ -299,13 +253,13 @@ TIMID = 0.5  # standard deviations of the target: width of the prior of a cell's
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mean(Objective):
-    """The mean of a numeric column, by residuals that are clamped.
+    """The mean of a numeric column, by clamped residuals.
 
     Attributes:
         deviation: The deviation of the target, in grid cells, from the first answer; 0 before it.
         half: A cut with about half of the rows on each side, from the first answer; None before it.
-        within: The first cell of the range of the rows, and the first cell above it; None before the
-            first answer, or where that shows none.
+        within: The first cell of the range of the rows, and the first cell above it; None before the first answer, or
+            if that shows none.
     """
 
     majority: ClassVar[str] = "the mean"
@@ -319,7 +273,6 @@ class Mean(Objective):
 
     @property
     def column(self) -> Numeric:
-        """The target's declaration."""
         return self.schema.numeric(self.target)
 
     @cached_property
@@ -328,16 +281,14 @@ class Mean(Objective):
 
     @property
     def base_parts(self) -> Spec:
-        """A coarse histogram of the target, or of the range where its rows are."""
         return self._range.parts
 
     def nearer(self, counts: np.ndarray, scale: float) -> Self:
-        """Returns the objective with the range of the rows; a wider range would clamp residuals too late."""
+        """The objective with the range of the rows; a wider range would clamp residuals too late."""
         return replace(self, within=self._range.nearer(counts, scale).within)
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """The doubts that no range was found, or that its cells are too wide."""
         return self._range.doubts(self.deviation)
 
     @property
@@ -361,23 +312,21 @@ class Mean(Objective):
         return max(1, int(farthest * POINTS)) / POINTS
 
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
-        """Returns mean and deviation by a histogram, without cells that noise can explain."""
         mean, deviation, rows = self._range.moments(counts, scale)
         objective = replace(self, deviation=max(deviation, 0.5), half=self._half(rows))
         return objective, Card(self.schema, self.target, (round(mean * POINTS),))
 
     def _half(self, rows: np.ndarray) -> CutPoint | None:
-        """Returns the cut of the histogram that is nearest to its median."""
+        """The cut of the histogram that is nearest to its median."""
         points = self._range.points
         below = np.cumsum(rows)[: len(points)] / rows.sum()
         return points[int(np.abs(below - 0.5).argmin())] if points else None
 
     def loss(self, card: Card) -> AnyDerivatives:
-        """Returns the clamped residual, with the rows."""
         return Residuals(self.target, card.score_of(0), self.bound)
 
     def update(self, card: Card, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
-        """Returns the posterior of the mean residual: the difference of two noisy bins."""
+        """The posterior of the mean residual: the difference of two noisy bins."""
         noise = 2 * standard_deviation(scale) ** 2
         width = TIMID * self.deviation
         return newton(gradients, curvatures, spread=self.deviation**2, noise=noise, width=width, limit=self.bound)
@@ -392,24 +341,21 @@ CLIPPED = 1.0  # rows: L1 norm to which gradients of many classes are clipped
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Classes(Objective):
-    """The common part of the two objectives of classes; rows without a class do not count."""
+    """The common part of the two objectives of classes, without rows that have no class."""
 
     tabulates: ClassVar[bool] = True
 
     @property
     def column(self) -> Categorical:
-        """The target's declaration."""
         return self.schema.categorical(self.target)
 
     @property
     def base_parts(self) -> Spec:
-        """A part for each class."""
         return Values(self.target)
 
     table_parts = base_parts
 
     def rows(self, everything: P) -> P:
-        """Returns the rows that have a class: all rows, or the part of a partition with a class."""
         if not self.column.nullable:
             return everything
         return everything.partition(Groups(self.target, (self.column.values,)))
@@ -430,7 +376,7 @@ class _Classes(Objective):
         return (rare_classes(self.target, self.column.values, rows, noise, rare),) if rare.any() else ()
 
     def log_probabilities(self, counts: np.ndarray, scale: float) -> np.ndarray:
-        """Returns the logs of the class probabilities, none below what noise can tell from 0."""
+        """The logs of the class probabilities, none below a size that noise hides."""
         # Noisy rows 990 and -4 at scale 10: 990 and 10, so probabilities of .99 and .01, not 1 and 0.
         rows = np.maximum(counts[: self.column.cells], max(scale, 1.0))
         return np.asarray(np.log(rows / rows.sum()))
@@ -441,11 +387,11 @@ class _Classes(Objective):
         """The weights of the logs of each class in the outputs, shape (classes, outputs)."""
 
     def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
-        """Returns naive Bayes, the more damped the more attributes repeat each other.
+        """Naive Bayes, more damped for more attributes, which repeat each other.
 
-        The start of scores is damped in the same way: without noise such a card predicts as naive
-        Bayes. It is not scaled for noise, because its noise is the smallest: if tables are mostly
-        noise, nearly all rows get the most frequent class.
+        The start of scores is damped too: without noise such a card predicts as naive Bayes. It is not scaled for
+        noise, because its noise is the smallest: if tables are mostly noise, nearly all rows get the most frequent
+        class.
         """
         counts = [table[:, : self.table_classes] for table in tables]
         # The total of a table of many cells is noisier: its weight is one over its cells.
@@ -473,11 +419,9 @@ class TwoClasses(_Classes):
     unchosen: ClassVar[float] = 1.1
 
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
-        """Returns the weight for few attributes; 0 where steps are better alone."""
         return tables_for_two(rows_epsilon(self.schema, epsilon), attributes)
 
     def grid(self, epsilon: Epsilon, attributes: int) -> Grid:
-        """Returns a coarse grid where points start from tables by default."""
         if not self.table_weight(epsilon, attributes):
             return super().grid(epsilon, attributes)
         return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (2 * attributes), many=False)
@@ -489,20 +433,17 @@ class TwoClasses(_Classes):
 
     @property
     def contrasts(self) -> np.ndarray:
-        """The second class against the first."""
         return np.array([[-1.0], [1.0]])
 
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
-        """Returns the log-odds of the class."""
         first, second = self.log_probabilities(counts, scale)
         return self, Card(self.schema, self.target, (round((second - first) * POINTS),))
 
     def loss(self, card: Card) -> AnyDerivatives:
-        """Returns the logistic loss."""
         return Logistic(self.target, (self.column.values[1],), card.score_of(0))
 
     def update(self, card: Card, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
-        """Returns the posterior of a Newton step; a row's gradient varies as its curvature says."""
+        """The posterior of a Newton step; a row's gradient has the variance of its curvature."""
         noise = standard_deviation(scale) ** 2
         step = newton(gradients, curvatures, spread=1.0, noise=noise, width=PRIOR, limit=STEEPEST)
         return step if card.terms else from_probability(step, 1 / (1 + math.exp(-card.base[0] / POINTS)), STEEPEST)
@@ -512,27 +453,23 @@ class TwoClasses(_Classes):
 class ManyClasses(_Classes):
     """A score for each class, whose softmax are the class probabilities.
 
-    Tables of all attributes come first, which is naive Bayes: a count of a class costs less than a
-    gradient, whose entries of all classes move. Steps then mend what the tables count twice.
+    Tables of all attributes come first, which is naive Bayes: a count of a class costs less than a gradient, whose
+    entries of all classes move. Steps then correct double counts of the tables.
     """
 
     def steps(self, epsilon: Epsilon, cells: Sequence[int]) -> int:
-        """Returns the number of useful steps after tables, for any cells; without tables, of all classes."""
         if not self.table_weight(epsilon, len(cells)):
             return super().steps(epsilon, [self.column.cells * size for size in cells])
         return steps_after_tables(rows_epsilon(self.schema, epsilon), self.column.cells, len(cells))
 
     def choice(self, cells: Sequence[int]) -> float:
-        """Returns the share for sums of so many classes in each cell."""
         return choice_fraction(len(cells), self.column.cells * float(np.mean(cells)))
 
     def table_weight(self, epsilon: Epsilon, attributes: int) -> float:
-        """Returns the weight of tables; 0 where noise hides them."""
         size = rows_epsilon(self.schema, epsilon)
         return TABLES if tables_pay(size, self.column.cells, attributes, TABLES) else 0.0
 
     def grid(self, epsilon: Epsilon, attributes: int) -> Grid:
-        """Returns a coarse grid."""
         return Grid.of_tables(rows_epsilon(self.schema, epsilon) / (self.column.cells * attributes), many=True)
 
     @property
@@ -542,25 +479,23 @@ class ManyClasses(_Classes):
 
     @property
     def contrasts(self) -> np.ndarray:
-        """Each class for itself."""
         return np.eye(self.column.cells)
 
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
-        """Returns the logs of the class probabilities."""
         base = tuple(round(share * POINTS) for share in self.log_probabilities(counts, scale))
         return self, Card(self.schema, self.target, base)
 
     def loss(self, card: Card) -> AnyDerivatives:
-        """Returns the cross-entropy; a missing class never occurs among the rows."""
+        """The cross-entropy; a missing class never occurs among the rows."""
         scores = [card.score_of(number) for number in range(self.column.cells)]
         never = [Points(base=round(NEVER * POINTS))] * int(self.column.nullable)
         return Softmax(self.target, tuple(scores + never), hessian=True, limit=CLIPPED)
 
     def update(self, card: Card, gradients: np.ndarray, curvatures: np.ndarray, scale: float) -> Estimate:
-        """Returns the posterior of a Newton step, separately for each class.
+        """The posterior of a Newton step, separately for each class.
 
-        Scores of all K classes move at once, which counts the difference of two classes twice: hence
-        the factor (K - 1) / K (Friedman, Hastie & Tibshirani 2000, LogitBoost for J classes).
+        Scores of all K classes move at once, which counts the difference of two classes twice: hence the factor (K - 1)
+        / K (Friedman, Hastie & Tibshirani 2000, LogitBoost for J classes).
         """
         classes = self.column.cells
         noise = standard_deviation(scale) ** 2

@@ -44,10 +44,6 @@ class CardFit(FitPlan[Any]):
     """All decisions before the first query.
 
     Attributes:
-        miner: The miner, with its parameters.
-        objective: The objective: classes or a mean.
-        specs: The cells of each attribute.
-        costs: The costs of each query.
         pairs: The cells of each pair of attributes that steps may choose too.
     """
 
@@ -64,7 +60,7 @@ class CardFit(FitPlan[Any]):
 
     @property
     def steps_with_pairs(self) -> int:
-        """The number of steps that pay among attributes and pairs: a choice among more errs more, in more cells."""
+        """The number of useful steps among attributes and pairs; a choice among more has larger errors."""
         cells = [self._size(spec) for spec in self.offered]
         return min(len(self.costs.steps), self.objective.steps(self.costs.total, cells))
 
@@ -98,7 +94,6 @@ class CardFit(FitPlan[Any]):
         return bind(spec, self.objective.schema).size
 
     def learn(self, source: Any) -> Card:
-        """Asks one handle all questions; returns the card."""
         return self.learned(HandleAsking(source.parts(), source.schema, self.costs))
 
     def learned(self, asking: Asking[Any]) -> Card:
@@ -129,24 +124,20 @@ class CardFit(FitPlan[Any]):
         return card.plus(spec, objective.update(card, gradients, curvatures, sums.scale))
 
     def cell_noise(self, epsilon: Epsilon) -> float:
-        """Returns the deviation of the noise in a cell's rows."""
         return standard_deviation(count_scale(self.objective.schema, epsilon))
 
     # In words
 
     @property
     def total(self) -> Epsilon:
-        """The cost of all queries."""
         return self.costs.total
 
     @property
     def title(self) -> str:
-        """The title: target, steps and attributes."""
         steps, attributes = many(len(self.costs.steps), "step"), many(len(self.specs), "attribute")
         return f"{type(self.miner).__name__} for `{self.objective.target}`: {steps} over {attributes}"
 
     def notes(self) -> Iterator[str]:
-        """Yields the facts about costs, steps and pairs."""
         yield "all queries concern the same rows, so their costs add up."
         if self.miner.steps is None:
             yield (
@@ -157,7 +148,6 @@ class CardFit(FitPlan[Any]):
             yield "there are no steps, so no pair is chosen; give `steps`."
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns a warning if noise hides all points, or the rows of each cell."""
         schema, objective = self.objective.schema, self.objective
         epsilon, costs = self.costs.total, self.costs
         expected = schema.max_rows if rows is None else rows
@@ -182,7 +172,6 @@ class CardFit(FitPlan[Any]):
         return ()
 
     def lines(self) -> list[PlanLine]:
-        """Returns the lines of a plan."""
         target = self.objective.target
         cells = [self._size(spec) for spec in self.offered]
         start = self._size(self.objective.base_parts)
@@ -200,7 +189,6 @@ class CardFit(FitPlan[Any]):
         return lines
 
     def _step_lines(self, number: int, step: CardStep, cells: int) -> list[PlanLine]:
-        """Returns the lines of a step: perhaps of a choice, and of sums."""
         unit, lines = self.objective.noise_unit, []
         if step.choice is not None:
             # A score may rise or fall, so the scale of a choice's noise is twice that of a sum.
@@ -231,7 +219,7 @@ class ScorecardMiner(Miner):
     )
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns the points as a table, the most important attribute first.
+        """The points as a table, the most important attribute first.
 
         Returns:
             A row for each cell and output: ``attribute``, ``value``, ``output``, ``points``, and
@@ -243,11 +231,11 @@ class ScorecardMiner(Miner):
         return view.heading(self._model)
 
     def export_text(self) -> str:
-        """Returns the card as text: the points of each value, the start, the meaning of sums."""
+        """The card as text: the points of each value, the start, the meaning of sums."""
         return view.text(self._model)
 
     def explain(self, row: Mapping[str, object] | pd.DataFrame) -> pd.DataFrame:
-        """Returns the points that each attribute adds for one row, the largest first.
+        """The points that each attribute adds for one row, the largest first.
 
         Args:
             row: Values by column, or a table of one row.
@@ -304,20 +292,17 @@ class ScorecardMiner(Miner):
         return self._plan_kind(self, objective, specs, costs, pairs=pairs)
 
     def _default_steps(self, objective: Objective, epsilon: Epsilon, cells: Sequence[int]) -> int:
-        """Returns the number of useful steps, by public facts."""
         return objective.steps(epsilon, cells)
 
     def _costs(
         self, epsilon: Epsilon, objective: Objective, cells: Sequence[int], steps: int, choice: float
     ) -> FitCosts:
-        """Returns the cost of each query; ``choice`` is the share of a step for its choice."""
         tables = len(cells) if self._asks_tables(objective, epsilon, len(cells)) else 0
         weight = objective.table_weight(epsilon, len(cells)) or TABLES
         base, looks = objective.base(cells), objective.looks
         return FitCosts.of(epsilon, tables=tables, steps=steps, choice=choice, base=base, weight=weight, looks=looks)
 
     def _asks_tables(self, objective: Objective, epsilon: Epsilon, attributes: int) -> bool:
-        """Returns whether tables of all attributes are queried; without steps there is nothing else."""
         return objective.table_weight(epsilon, attributes) > 0 or (objective.tabulates and self.steps == 0)
 
 
@@ -352,7 +337,6 @@ class Scorecard(Classifier, ScorecardMiner):
         card_: The fitted ``Card``.
         classes_: The declared values of the target, shape (classes,).
         feature_importances_: The importance of each column; they add up to 1.
-        schema_: The public schema of the fit.
         cost_: The cost of the last ``fit``, exact.
 
     Privacy:
@@ -406,8 +390,6 @@ class ScorecardRegressor(Regressor, ScorecardMiner):
 
     Attributes:
         card_: The fitted ``Card``.
-        feature_importances_: The importance of each column; they add up to 1.
-        schema_: The public schema of the fit.
         cost_: The cost of the last ``fit``, exact.
 
     Privacy:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scorecard as text, as HTML for notebooks, as a picture, and the points of one row as a table.
 
-The picture has a panel for each attribute, the most important first. With one output a panel shows
-points with intervals: steps over the cells of a numeric attribute, a line for each value of a
-categorical one. With more it is a map of classes and cells, white where points are
-indistinguishable from 0.
+The picture has a panel for each attribute, the most important first. With one output a panel shows points with
+intervals: steps over the cells of a numeric attribute, a line for each value of a categorical one. With several it is a
+map of classes and cells, white for points that are indistinguishable from 0.
 """
 
 from __future__ import annotations
@@ -41,12 +40,10 @@ def cell_labels(card: Card, term: Term) -> list[str]:
 
 
 def _with_margins(card: Card, term: Term) -> tuple[np.ndarray, np.ndarray]:
-    """Returns printed points and half the widths of their intervals, shape (cells, outputs) each."""
     return card.printed(term.points), SURE * card.printed(term.deviations)
 
 
 def _rows(card: Card, term: Term) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Returns the label of each cell, its printed points, and half the widths of their intervals."""
     return zip(cell_labels(card, term), *_with_margins(card, term), strict=True)
 
 
@@ -56,7 +53,7 @@ def heading(card: Card) -> str:
 
 
 def rule(card: Card) -> str:
-    """Returns the rule from points to a prediction, in a line or two."""
+    """The rule from points to a prediction, in a line or two."""
     if card.numeric is not None:
         low, high = card.numeric.bounds
         return f"The prediction is the start and the points of all attributes, at least {low} and at most {high}."
@@ -87,7 +84,6 @@ def text(card: Card) -> str:
 
 
 def _line(card: Card, label: str, wide: int, columns: list[int], points: np.ndarray, margins: np.ndarray | None) -> str:
-    """Returns one line of points; with one column also their margins."""
     signed = margins is not None
     numbers = "  ".join(
         _number(card, number, signed=signed).rjust(w) for number, w in zip(points, columns, strict=True)
@@ -97,7 +93,7 @@ def _line(card: Card, label: str, wide: int, columns: list[int], points: np.ndar
 
 
 def _number(card: Card, value: float, *, signed: bool) -> str:
-    """Returns whole points, or units of the target to three figures."""
+    """Whole points, or units of the target to three figures."""
     shown = round(value) if card.numeric is None else float(f"{value:.3g}")
     return f"{shown:+,}" if signed and shown else f"{shown:,}"
 
@@ -124,7 +120,6 @@ def html(card: Card) -> str:
 
 
 def _table(card: Card, term: Term, is_open: bool) -> str:
-    """Returns the points of one attribute."""
     largest = max(float(np.abs(card.printed(term.points)).max()), 1e-9)
     rows = []
     for label, points, sure in _rows(card, term):
@@ -137,7 +132,7 @@ def _table(card: Card, term: Term, is_open: bool) -> str:
 
 
 def _cell(card: Card, points: float, margin: float, largest: float) -> str:
-    """Returns a cell whose shade follows its points."""
+    """A cell shaded by its points."""
     colour = "78,121,167" if points >= 0 else "225,87,89"
     shade = f"background:rgba({colour},{0.6 * min(abs(points) / largest, 1):.2f})"
     sure = f"<small>±{_number(card, margin, signed=False)}</small>"
@@ -198,7 +193,6 @@ def plot(card: Card, max_attributes: int | None) -> Axes:
 
 
 def _caption(card: Card) -> str:
-    """Returns the meaning of the numbers."""
     if card.numeric is not None:
         return f"what is added to the prediction, in units of {card.target}; bars: 95 % intervals"
     if len(card.base) == 1:
@@ -207,7 +201,6 @@ def _caption(card: Card) -> str:
 
 
 def _panel(ax: Axes, card: Card, term: Term, scale: tuple[float, float]) -> None:
-    """Draws one attribute, on the scale of all panels."""
     ax.set_title(shorten(term.name, 34), fontsize=10, fontweight="bold", loc="left", color=INK)
     ax.tick_params(labelsize=9, colors=INK)
     ax.spines[["top", "right"]].set_visible(False)
@@ -220,7 +213,7 @@ def _panel(ax: Axes, card: Card, term: Term, scale: tuple[float, float]) -> None
 
 
 def _steps(ax: Axes, card: Card, term: Term, spec: Cuts, scale: tuple[float, float]) -> None:
-    """Draws points over a numeric attribute, those of missing values beside it.
+    """Draws points over a numeric attribute, those of missing values next to it.
 
     All cells are equally wide, because cuts are dense where values are.
     """
@@ -242,31 +235,29 @@ def _steps(ax: Axes, card: Card, term: Term, spec: Cuts, scale: tuple[float, flo
 
 
 def _cut(point: CutPoint) -> str:
-    """Returns a cut to three figures, or whole; a date as it is."""
+    """A cut to three figures, or whole; a date unchanged."""
     if isinstance(point, str):
         return point
     return f"{point:.3g}" if abs(point) < 1000 else f"{point:,.0f}"
 
 
 def _room(points: np.ndarray) -> tuple[float, float]:
-    """Returns the ends of an axis a little beyond the points."""
     low, high = min(0.0, float(points.min())), max(0.0, float(points.max()))
     room = 0.25 * (high - low) or 1.0
     return low - room, high + room
 
 
 def _spread(count: int, limit: int) -> np.ndarray:
-    """Returns at most so many of the numbers below a count, evenly spread."""
+    """At most so many of the numbers below a count, evenly spread."""
     return np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(int))
 
 
 def _beside(ax: Axes, words: str, colour: str) -> None:
-    """Writes beside a panel's title."""
     ax.text(1, 1.01, words, transform=ax.transAxes, ha="right", va="bottom", fontsize=8, color=colour)
 
 
 def _values(ax: Axes, card: Card, term: Term, scale: tuple[float, float]) -> None:
-    """Draws a line for each value, those of most weight where there are many."""
+    """Draws a line for each value, or for those of largest weight."""
     points, margins = (numbers[:, 0] for numbers in _with_margins(card, term))
     chosen = np.argsort(-term.weights, kind="stable")[:VALUES]
     chosen = chosen[np.argsort(points[chosen], kind="stable")]
@@ -282,7 +273,7 @@ def _values(ax: Axes, card: Card, term: Term, scale: tuple[float, float]) -> Non
 
 
 def _map(ax: Axes, card: Card, term: Term, largest: float) -> None:
-    """Draws classes against cells, white where points are indistinguishable from 0."""
+    """Draws classes against cells, white for points that are indistinguishable from 0."""
     points, margins = (numbers.T for numbers in _with_margins(card, term))
     is_clear = np.abs(points) > margins
     ax.imshow(np.where(is_clear, points, 0), cmap="RdBu", vmin=-largest, vmax=largest, aspect="auto")

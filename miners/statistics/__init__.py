@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics that hospitals and offices publish, each from one noisy table of counts.
+"""Statistics of hospitals and offices: survival curves, tests of independence and effects with strata.
 
-Survival curves, tests of independence and effects with strata, with intervals and p-values that
-contain the noise. Read ``cells.py`` first: a statistic is a function of counts, and its errors
-follow from its gradient.
+Each comes from one noisy table of counts; intervals and p-values include the noise. Read ``cells.py`` first.
 """
 
 from miners.statistics.cells import Result

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Cells`` is the one noisy table that a statistic is computed from, and ``Result`` what comes of it.
+"""``Cells`` is the noisy table from which a statistic is computed, and ``Result`` its result.
 
-A statistic is a function of counts. Its variance has two parts, by the delta method: the rows
-differ from sample to sample (a multinomial law), and each count has noise. With the gradient g of
-the statistic, counts t of n rows and noise of variance v, they are g'(diag(t) - tt'/n)g and v g'g.
-The gradient is that of the code itself, by complex steps, so no formula is written twice. Without
-noise the results are Greenwood's, Woolf's, Wald's, Pearson's. A test has the derivatives of its score,
-and the rows that there would be without an effect; where counts are few, both are drawn anew.
+A statistic is a function of counts. Its variance has two parts, by the delta method: the rows vary between samples (a
+multinomial law), and each count has noise. With the gradient g of the statistic, counts t of n rows and noise of
+variance v, they are g'(diag(t) - tt'/n)g and v g'g. Complex steps give the gradient of the code itself, so no formula
+is written twice. Without noise the results are Greenwood's, Woolf's, Wald's, Pearson's. A test uses the derivatives of
+its score and the expected rows without an effect; if counts are few, both are redrawn.
 
 Privacy:
-    Claim: a statistic costs what its table of counts costs. Why: all of it is computed from noisy
-    counts and public facts.
-    Held by: tests/contract/test_every_miner_sees_answers_only.py.
+    Claim: a statistic costs what its table of counts costs. Why: all of it is computed from noisy counts and public
+    facts. Held by: tests/contract/test_every_miner_sees_answers_only.py.
 """
 
 from __future__ import annotations
@@ -51,17 +49,15 @@ FAINT = 5.0  # times its noise the rows of a cell are at least, on average; belo
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Table):
-    """A statistic: a table of its numbers with intervals, and the test that belongs to them.
+    """A statistic: a table of its numbers with intervals, and their test.
 
-    Intervals and p-values contain both errors, that of drawing rows and that of the noise. They are
-    about the population that the rows were drawn from, unlike the intervals of a plain ``Table``.
+    Intervals and p-values contain both errors, of the sample of rows and of the noise. They are about the population of
+    the rows, unlike the intervals of a plain ``Table``.
 
     Attributes:
-        statistic: The statistic of the test; not a number where there is none.
+        statistic: The statistic of the test; NaN for none.
         pvalue: The probability of a statistic as extreme as this one if there is no effect.
         df: The degrees of freedom of the test.
-        n: The noisy number of rows in the table.
-        test: The name of the test.
         more: Further tables, by name.
 
     Examples:
@@ -83,7 +79,6 @@ class Result(Table):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The interval of the first number."""
         return float(self.frame["low"].iloc[0]), float(self.frame["high"].iloc[0])
 
     @property
@@ -104,7 +99,6 @@ class StatisticFunction(TableFunction[P]):
     """A function from a handle to a statistic, with a plan; see ``TableFunction``."""
 
     def __call__(self, handle: PrivateQueryable, *args: P.args, **kwargs: P.kwargs) -> Result:
-        """Asks, and returns the statistic."""
         return cast(Result, super().__call__(handle, *args, **kwargs))
 
 
@@ -114,9 +108,8 @@ class Axis:
 
     Attributes:
         spec: Its parts.
-        labels: The label of each part that is no missing value. Rows with missing values are left out.
+        labels: The label of each part, without missing values, whose rows are left out.
         edges: For a numeric column the first grid cell of each part, and the number of cells.
-        schema: The public columns.
     """
 
     spec: Spec
@@ -126,14 +119,7 @@ class Axis:
 
     @classmethod
     def of(cls, handle: PrivateQueryable, column: Column, bins: object = None, named: str = "bins") -> Axis:
-        """Reads a column, or a spec of one, as an axis.
-
-        Args:
-            handle: The handle.
-            column: A categorical column, a numeric one, or a spec.
-            bins: For a numeric column the number of its parts, or its cuts; else its declared cuts.
-            named: The name of this argument.
-        """
+        """Reads a column, numeric with ``bins`` or its declared cuts, or a spec of one, as an axis."""
         schema = handle.schema
         if isinstance(column, str) and schema.column(column).type != "categorical" and bins is not None:
             if is_listing(bins):
@@ -165,7 +151,7 @@ class Axis:
         named: str = "bins",
         least: float = -math.inf,
     ) -> Axis:
-        """Reads a numeric column, or cuts of one; refuses any other, or one with numbers below ``least``."""
+        """Reads a numeric column, or cuts of one; refuses others, and numbers below ``least``."""
         axis = cls.of(handle, column, bins, named)
         if not len(axis.edges) or axis.middles.min() < least:
             below = "cuts of one" if least < 0 else f"cuts of one, without values below {least:g}"
@@ -178,7 +164,7 @@ class Axis:
         return ", ".join(sorted(self.spec.columns()))
 
     def key(self, *others: str) -> str:
-        """Returns the name of the column in a table that has other columns too, such as ``low``."""
+        """The name of the column in a table with other columns, such as ``low``."""
         return f"{self.name}_" if self.name in others else self.name
 
     @property
@@ -188,7 +174,7 @@ class Axis:
         return np.array([numeric.number((first + end - 1) / 2) for first, end in pairwise(self.edges.tolist())])
 
     def position(self, value: Value | None, parameter: str) -> int:
-        """Returns the part of a value; of None the one of two parts that means yes."""
+        """The part of a value; for None that of the two parts that means yes."""
         written, texts = [text_of_any(label) for label in self.labels], [str(label).lower() for label in self.labels]
         meant = [[text == text_of_any(value) for text in written], [text == str(value).lower() for text in texts]]
         if value is None:
@@ -201,7 +187,7 @@ class Axis:
         raise QueryError(f"is {value!r}", parameter=parameter, allowed=allowed)
 
     def two(self, first: Value | None, parameter: str) -> tuple[int, int]:
-        """Returns the two parts of an axis, that of a value (or the one that means yes) first."""
+        """The two parts of an axis, first that of a value (or the one that means yes)."""
         if len(self.labels) != 2:
             parts = f"is of `{self.name}`, which has {many(len(self.labels), 'part')}"
             raise QueryError(parts, parameter=parameter, allowed="of a column of two; `logistic` compares several")
@@ -216,24 +202,18 @@ def require_parts(*axes: Axis) -> None:
 
 
 def listed(groups: Sequence[str], statistic: str, numbers: np.ndarray) -> pd.DataFrame:
-    """Returns the frame of one statistic of groups; the numbers are values and both ends of their intervals."""
+    """The frame of one statistic of groups, from values and both ends of their intervals."""
     return pd.DataFrame({"groups": groups, "statistic": statistic} | dict(zip(NUMBERS, numbers, strict=True)))
 
 
 def _hidden(frame: pd.DataFrame) -> pd.DataFrame:
-    """Returns a table without its noisy numbers."""
     shown = frame.copy()
     shown[[*NUMBERS] if {*NUMBERS} <= {*frame.columns} else [*frame.select_dtypes("number")]] = np.nan
     return shown
 
 
 def derivatives(function: Statistic, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the numbers of a function, and their derivatives by each of its arguments, shape (numbers, arguments).
-
-    Args:
-        function: The function.
-        at: The arguments.
-    """
+    """The numbers of a function, and their derivatives by each of its arguments, shape (numbers, arguments)."""
     size, found = at.size, []
     several = max(1, AT_ONCE // size)
     for first in range(0, size, several):
@@ -245,12 +225,12 @@ def derivatives(function: Statistic, at: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def deviations(covariance: np.ndarray) -> np.ndarray:
-    """Returns standard deviations; rounding leaves some variances a little below 0."""
+    """Standard deviations; rounding leaves some variances slightly below 0."""
     return np.sqrt(np.maximum(np.diag(covariance), 0))
 
 
 def chi_square(values: np.ndarray, covariance: np.ndarray, times: float = 1.0) -> dict[str, Any]:
-    """Returns the test that normal numbers are 0: statistic, times a factor, degrees of freedom and p-value."""
+    """The test that normal numbers are 0: statistic, times a factor, degrees of freedom and p-value."""
     statistic = times * float(values @ np.linalg.pinv(covariance, hermitian=True) @ values)
     return {"statistic": statistic, "df": len(values), "pvalue": chi2_tail(statistic, len(values))}
 
@@ -261,11 +241,8 @@ class Cells:
 
     Attributes:
         counts: The counts, moved to the nearest table without negative numbers.
-        noisy: The counts as they were answered. Sums of them have no bias where cells are empty.
+        noisy: The counts as answered, whose sums have no bias if cells are empty.
         noise: The variance of the noise in a count.
-        epsilon: The cost.
-        level: The level of the intervals.
-        title: The title of the result.
     """
 
     counts: np.ndarray
@@ -277,63 +254,60 @@ class Cells:
 
     @property
     def n(self) -> float:
-        """The number of rows."""
         return float(self.counts.sum())
 
     @property
     def few(self) -> bool:
-        """Whether counts are so few beside their noise that the law of a test is drawn."""
+        """Whether counts are so few, compared with their noise, that the law of a test is simulated."""
         return 1 <= self.n < self.counts.size * SEVERAL * math.sqrt(self.noise)
 
     @property
     def z(self) -> float:
-        """Standard deviations from the middle of an interval to its end."""
+        """The standard deviations from the middle of an interval to its end."""
         return normal_quantile(self.level)
 
     def derived(self, statistic: Statistic) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the numbers of a statistic, and their derivatives by each count."""
+        """The numbers of a statistic, and their derivatives by each count."""
         return derivatives(statistic, self.counts)
 
     def drawn(self, jacobian: np.ndarray) -> np.ndarray:
-        """Returns the covariance of statistics by the drawing of rows."""
+        """The covariance of statistics by the sampling of rows."""
         counts = self.counts.reshape(-1)
         mean = jacobian @ counts
         return np.asarray((jacobian * counts) @ jacobian.T - np.outer(mean, mean) / max(self.n, 1.0))
 
     def moved(self, jacobian: np.ndarray) -> np.ndarray:
-        """Returns the covariance of statistics by the noise that is left in counts moved to at least 0.
+        """The covariance of statistics by the remaining noise in counts that were moved to at least 0.
 
-        A count of 0 keeps no noise of its own. Its noise moves all counts above 0 by the same, so that the
-        total stays.
+        A count of 0 keeps no noise; its noise moves all counts above 0 equally, so that the total stays.
         """
         free = self.counts.reshape(-1) > 0
         kept = jacobian * free + np.outer(jacobian @ free, ~free) / max(int(free.sum()), 1)
         return np.asarray(self.noise * kept @ kept.T)
 
     def covariance(self, jacobian: np.ndarray) -> np.ndarray:
-        """Returns the covariance of statistics by rows and noise.
+        """The covariance of statistics by rows and noise.
 
-        It has all of the noise: counts near 0 have a bias beside it that no derivative shows.
+        It has all of the noise, because counts near 0 also have a bias without derivative.
         """
         with np.errstate(all="ignore"):
             return self.drawn(jacobian) + self.noise * jacobian @ jacobian.T
 
     def estimate(self, statistic: Statistic) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the numbers of a statistic and their standard deviations."""
+        """The numbers of a statistic and their standard deviations."""
         values, jacobian = self.derived(statistic)
         return values, deviations(self.covariance(jacobian))
 
     def interval(self, value: Any, deviation: Any) -> np.ndarray:
-        """Returns numbers and the ends of their intervals, shape (3, numbers)."""
+        """Numbers and the ends of their intervals, shape (3, numbers)."""
         return np.stack([value, value - self.z * deviation, value + self.z * deviation])
 
     def redrawn(self, null: np.ndarray) -> np.ndarray:
-        """Draws rows and noise anew, and moves the counts as the table's own were; the last axis counts the draws.
+        """Redraws rows and noise around ``null``, the expected counts without an effect.
+
+        The counts are moved as the table's were; the last axis has the draws.
 
         The seed is public, so the same table gives the same p-value.
-
-        Args:
-            null: The counts that there would be without an effect.
         """
         rng = np.random.default_rng(SEED)
         shares = np.maximum(null, 0).reshape(-1) / null.sum()
@@ -346,15 +320,15 @@ class Cells:
     def tested(
         self, score: Statistic, null: np.ndarray, sampled: np.ndarray | None = None, times: float = 1.0
     ) -> dict[str, Any]:
-        """Returns the test of a score that is 0 without an effect.
+        """The test of a score that is 0 without an effect.
 
-        Where counts are not several times their noise, the law of the score is drawn: redrawn rows
-        and noise give its mean and its covariance.
+        If counts are not several times their noise, the law of the score is simulated: redrawn rows and noise give its
+        mean and its covariance.
 
         Args:
             score: The score, a function of counts.
             null: The counts expected without an effect.
-            sampled: The covariance of the score by the drawing of rows; by default that of the null's rows.
+            sampled: The covariance of the score by the sampling of rows; by default that of the null's rows.
             times: The factor of the statistic.
         """
         if self.few:
@@ -366,13 +340,13 @@ class Cells:
         return chi_square(values, sampled + self.noise * jacobian @ jacobian.T, times)
 
     def faint(self, rows: float) -> bool:
-        """Whether so many rows in a cell cannot be told from its noise."""
+        """Whether so many rows in a cell are indistinguishable from its noise."""
         return rows < FAINT * math.sqrt(self.noise)
 
     def result(
         self, made: type[Result], frame: pd.DataFrame, *, faint: bool, notes: Sequence[str] = (), **test: Any
     ) -> Result:
-        """Makes the result; where the noise hides the effect, a sentence stands for all numbers."""
+        """Makes the result; if the noise hides the effect, a sentence replaces all numbers."""
         notes = [*notes]
         if faint:
             frame, more = _hidden(frame), {name: _hidden(table) for name, table in test.get("more", {}).items()}
@@ -391,7 +365,6 @@ class CountDraft(Draft):
     """A draft of one table of counts.
 
     Attributes:
-        parts: The parts that are counted.
         computed: The function from noisy counts and the scale of their noise to the result.
     """
 
@@ -408,7 +381,7 @@ def drafted(
     level: float,
     reuse: bool,
 ) -> CountDraft:
-    """Drafts one table of counts over the axes, of which ``finish`` makes the result."""
+    """Drafts one table of counts over the axes, from which ``finish`` makes the result."""
     names = [axis.name for axis in axes]
     if len(set(names)) < len(names):
         raise QueryError(f"a column is named twice: {', '.join(names)}.")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kmeans``: centres of groups of rows, found on one noisy grid of up to four numeric columns.
+"""``kmeans``: centres of groups of rows, on one noisy grid of up to four numeric columns.
 
-A row counts as the middle of its grid cell. Lloyd's method runs on the counts, from seeds that are
-public, so the same table gives the same centres. Of a centre, the mean of its rows, the variance
-has two parts: rows differ from sample to sample, and each count of its cells has noise. Cells
-belong to the nearest centre; that another sample has other borders is not in the intervals.
+A row counts as the middle of its grid cell. Lloyd's method runs on the counts, from public seeds, so the same table
+gives the same centres. The variance of a centre, the mean of its rows, has two parts: rows vary between samples, and
+each count of its cells has noise. Cells belong to the nearest centre; intervals do not include that another sample has
+other borders.
 """
 
 from __future__ import annotations
@@ -37,18 +37,15 @@ class Clusters(Result):
     """Centres of clusters: a row for each cluster and column.
 
     ``centers`` has a row for each cluster, ``sizes`` their noisy numbers of rows with intervals.
-
-    Attributes:
-        axes: The columns.
     """
 
     axes: tuple[Axis, ...] = ()
 
     def predict(self, rows: pd.DataFrame) -> np.ndarray:
-        """Returns the number of the nearest centre of each row; -1 where a value is missing.
+        """The number of the nearest centre of each row; -1 for a missing value.
 
         Args:
-            rows: The rows, shape (rows, columns), with the columns that were clustered.
+            rows: The rows, shape (rows, columns), with the clustered columns.
 
         Raises:
             QueryError: A column is missing, or the noise hides the centres.
@@ -65,14 +62,7 @@ class Clusters(Result):
         return np.where(np.isnan(values).any(axis=1), -1, nearest)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws the centres by their first two columns, with intervals; the area is the number of rows.
-
-        Args:
-            ax: The axes; by default a new figure.
-
-        Returns:
-            The axes.
-        """
+        """Draws the centres by their first two columns, with intervals; the area is the number of rows."""
         ax = axes_of("clusters", ax, (5.6, 4.6))
         across, up = (self.axes * 2)[:2]
         sizes = self.more["sizes"]["value"].dropna().to_numpy()
@@ -92,25 +82,22 @@ class Clusters(Result):
 
 
 def _bounds(axis: Axis) -> tuple[float, float]:
-    """Returns the bounds of a column."""
     numeric = axis.schema.numeric(axis.name)
     return float(numeric.lower), float(numeric.upper)
 
 
 def _reach(axes: Sequence[Axis]) -> np.ndarray:
-    """Returns the distance of each column's bounds, by which distances are divided."""
     return np.diff([_bounds(axis) for axis in axes])[:, 0]
 
 
 def _nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """Returns the number of the nearest centre of each point."""
     return np.asarray(((points[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1))
 
 
 def _lloyd(
     points: np.ndarray, weights: np.ndarray, clusters: int, rng: np.random.Generator
 ) -> tuple[float, np.ndarray]:
-    """Returns the squared distances to the nearest centre in all, and the centre of each point."""
+    """The total squared distance to the nearest centre, and the centre of each point."""
     centres = points[[rng.choice(len(points), p=weights / weights.sum())]]
     while len(centres) < clusters:  # far points are likelier, as of k-means++
         far = weights * ((points[:, None] - centres) ** 2).sum(axis=2).min(axis=1)
@@ -128,7 +115,6 @@ def _lloyd(
 
 
 def _clustered(axes: tuple[Axis, ...], clusters: int, cells: Cells) -> Result:
-    """Finds the clusters; the largest is the first."""
     names, reach = [axis.name for axis in axes], _reach(axes)
     places = np.stack(np.meshgrid(*(axis.middles for axis in axes), indexing="ij"), axis=-1).reshape(-1, len(axes))
     weights, rng = cells.counts.reshape(-1), np.random.default_rng(SEED)
@@ -153,9 +139,9 @@ def _clustered(axes: tuple[Axis, ...], clusters: int, cells: Cells) -> Result:
 
 
 def _cluster(cells: Cells, places: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the size of a cluster and its centre, each with its interval; not a number in noise.
+    """The size of a cluster and its centre, each with its interval; NaN if noise hides it.
 
-    Both are of counts as they were answered, of which sums have no bias.
+    Both use counts as answered, whose sums have no bias.
     """
     size, noise = counts.sum(), cells.noise * len(counts)
     deviation = np.sqrt(max(size * (1 - size / max(cells.n, size, 1.0)), 0) + noise)
@@ -176,16 +162,16 @@ def kmeans(
     level: float = 0.95,
     reuse: bool = False,
 ) -> Draft:
-    """Finds groups of rows that are near each other, by k-means on one noisy grid.
+    """Finds groups of similar rows, by k-means on one noisy grid.
 
-    Distances are Euclidean, each column divided by the distance of its bounds.
+    Distances are Euclidean, each column divided by the width of its bounds.
 
     Args:
         handle: A handle on a table, or on a part of it.
         columns: One to four numeric columns, or ``Cuts`` of them.
         n_clusters: The number of clusters, 1 to 50.
         epsilon: The cost of all counts together.
-        bins: The number of parts of each column; by default as many as make a grid of 1,000 cells.
+        bins: The number of parts of each column; by default for a grid of 1,000 cells.
         level: The confidence level of the intervals.
         reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 

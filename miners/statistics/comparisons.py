@@ -9,10 +9,10 @@ and without noise it is Pearson's.
 
 ``compare``: means of two or more groups by Welch's t or F, or their ranks, from one noisy histogram.
 
-A row counts with the middle of its part. The mean of a group is a quotient of two sums of noisy
-counts, so the noise adds v sum (x - m)^2 / n^2 to its variance s^2 / n. Welch's statistics are
-made of means and variances of means alone, so they hold with that sum in place of the variance;
-degrees of freedom follow from the part of the rows, which is estimated, while the noise's is known.
+A row counts with the middle of its part. The mean of a group is a quotient of two sums of noisy counts, so the noise
+adds v sum (x - m)^2 / n^2 to its variance s^2 / n. Welch's statistics use only means and their variances, so they hold
+with this sum as the variance; degrees of freedom follow from the rows' part, which is estimated, because the noise's is
+known.
 
 Example: 40 rows with mean 10 and 50 rows with mean 12, both with a variance of 9: without noise the
 difference is -2 +- 1.27 (95 %) and t is -3.14. Noise of variance 2 in each of 20 parts of width 1, from 0
@@ -49,13 +49,9 @@ TESTS = {"pearson": "chi-square", "log-likelihood": "G", "trend": "trend"}
 def scored(
     cells: Cells, rows: np.ndarray | None = None, columns: np.ndarray | None = None, times: float = 1.0
 ) -> dict[str, Any]:
-    """Returns the test of counts beyond those expected under independence.
+    """The test of counts beyond those expected under independence, by scores of rows and columns.
 
-    Args:
-        cells: The table.
-        rows: Scores of its rows, by default all contrasts of rows.
-        columns: Scores of its columns, likewise.
-        times: The factor of the statistic.
+    By default the scores are all contrasts.
     """
     left, right = (
         np.eye(size)[:-1] if scores is None else scores[None, :]
@@ -70,13 +66,13 @@ def scored(
 
 
 def expected(table: np.ndarray) -> np.ndarray:
-    """Returns the counts that independent columns with the same margins have."""
+    """The counts of independent columns with the same margins."""
     rows, columns = table.sum(axis=1, keepdims=True), table.sum(axis=0, keepdims=True)
     return np.asarray(rows * columns / np.maximum(table.sum(axis=(0, 1)), 1.0))
 
 
 def divergences(table: np.ndarray) -> tuple[float, float]:
-    """Returns Pearson's statistic and G, sums over several tables; cells of which none are expected add nothing."""
+    """Pearson's statistic and G, sums over several tables; cells without expected rows add nothing."""
     beside, known = expected(table), table > 0
     squares = np.divide((table - beside) ** 2, beside, out=np.zeros_like(beside), where=beside > 0)
     return float(squares.sum()), float(2 * (table[known] * np.log(table[known] / beside[known])).sum())
@@ -110,7 +106,7 @@ def associated(axes: tuple[Axis, Axis], test: AssociationTest, cells: Cells) -> 
 
 
 def _association(axes: tuple[Axis, Axis], test: AssociationTest) -> Callable[[Cells], Result]:
-    """Returns ``associated`` of two columns. Raises ``QueryError`` for more cells than a test takes."""
+    """``associated`` of two columns; raises ``QueryError`` for too many cells."""
     freedom = math.prod(len(axis.labels) - 1 for axis in axes)
     if test != "trend" and freedom > MAX_FREEDOM:
         names = " and ".join(axis.name for axis in axes)
@@ -122,7 +118,7 @@ def _association(axes: tuple[Axis, Axis], test: AssociationTest) -> Callable[[Ce
 
 
 def _cramer(cells: Cells, plain: float, size: float, df: int) -> np.ndarray:
-    """Returns Cramer's V, without what noise adds to it on average, and its interval.
+    """Cramer's V, without the average effect of noise, and its interval.
 
     A statistic with the mean df + k and the variance 2 df + 4 k, as a noncentral chi-square
     variable has, is solved for k at both ends.
@@ -140,7 +136,7 @@ def _cramer(cells: Cells, plain: float, size: float, df: int) -> np.ndarray:
 
 
 def _correlation(cells: Cells, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Returns the correlation of the numbers of parts, with its interval."""
+    """The correlation of the numbers of parts, with its interval."""
 
     def statistic(counts: np.ndarray) -> np.ndarray:
         shares = counts / counts.sum(axis=(0, 1))
@@ -206,9 +202,7 @@ class Means:
     """The means of groups, from a table of groups by parts.
 
     Attributes:
-        rows: The number of rows of each group.
-        mean: The mean of each group.
-        sampled: The variance of each mean by the drawing of rows.
+        sampled: The variance of each mean by the sampling of rows.
         variance: The variance of each mean by rows and noise.
     """
 
@@ -219,7 +213,6 @@ class Means:
 
     @classmethod
     def of(cls, cells: Cells, middles: np.ndarray) -> Means:
-        """Computes them of the numbers in the middles of parts."""
         rows = np.maximum(cells.noisy.sum(axis=1), 2.0)
         mean = cells.noisy @ middles / rows
         apart = (middles - mean[:, None]) ** 2
@@ -227,7 +220,7 @@ class Means:
         return cls(rows, mean, sampled, np.maximum(sampled + cells.noise * apart.sum(axis=1) / rows**2, 1e-300))
 
     def welch(self) -> tuple[float, float, float]:
-        """Returns Welch's F of equal means, and its degrees of freedom."""
+        """Welch's F of equal means, and its degrees of freedom."""
         share, groups = 1 / self.variance / (1 / self.variance).sum(), len(self.mean)
         between = float(((self.mean - share @ self.mean) ** 2 / self.variance).sum()) / (groups - 1)
         # The part of a variance that is estimated has n - 1 degrees of freedom, the known part endlessly many.
@@ -236,14 +229,13 @@ class Means:
         return between / (1 + 2 * (groups - 2) / (groups**2 - 1) * loose), groups - 1, below
 
     def ends(self, level: float) -> np.ndarray:
-        """Returns each mean and the ends of its interval, shape (3, groups)."""
+        """Each mean and the ends of its interval, shape (3, groups)."""
         share = np.clip(self.sampled / self.variance, 1e-4, 1)
         half = [student_quantile(level, df) for df in (self.rows - 1) / share**2] * np.sqrt(self.variance)
         return np.stack([self.mean, self.mean - half, self.mean + half])
 
 
 def _compared(groups: Axis, column: Axis, test: GroupTest, alternative: Alternative, cells: Cells) -> Result:
-    """Makes the means of groups and the test."""
     means = Means.of(cells, column.middles)
     frame = listed([f"{groups.name}: {label}" for label in groups.labels], "mean", means.ends(cells.level))
     statistic, above, below = means.welch()
@@ -280,13 +272,13 @@ def compare(
 ) -> Draft:
     """Compares a column between two or more groups.
 
-    Numbers are compared by their means (Welch's t of two groups, Welch's F of more) or by their
-    ranks (Kruskal and Wallis; of two groups that is the test of Mann, Whitney and Wilcoxon).
-    Categories are compared by chi-square, as in ``independence``.
+    Numbers are compared by their means (Welch's t of two groups, Welch's F of more) or by their ranks (Kruskal and
+    Wallis; for two groups the test of Mann, Whitney and Wilcoxon). Categories are compared by chi-square, as in
+    ``independence``.
 
     Args:
         handle: A handle on a table, or on a part of it.
-        column: The column that is compared: categorical, numeric, or ``Cuts``.
+        column: The compared column: categorical, numeric, or ``Cuts``.
         by: The column of the groups.
         epsilon: The cost of all counts together.
         test: For numbers, ``"welch"`` or ``"rank"``.
@@ -297,9 +289,8 @@ def compare(
         reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
-        For numbers the mean of each group with its interval, of two groups first the difference
-        of their means; ``statistic``, ``df`` and ``pvalue`` of the test. For categories the result
-        of ``independence``.
+        For numbers the mean of each group with its interval, for two groups first the difference of their means;
+        ``statistic``, ``df`` and ``pvalue`` of the test. For categories the result of ``independence``.
 
     Raises:
         QueryError: The request is malformed.

@@ -5,10 +5,9 @@
 Example: of 40 exposed rows 10 have the event, of 60 others 6. The odds ratio is 10 x 54 / (30 x 6)
 = 3, the ratio of risks .25 / .1 = 2.5, and their difference .15.
 
-``standardised``: rates as if all groups had the same strata. Direct: the rates of a group's strata,
-weighed by one standard population. Indirect: a group's events over those that it would have with
-the rates of all rows in each of its strata. Example: of two strata with the rates .1 and .3, half
-of the standard is in each: .2.
+``standardised``: rates as if all groups had the same strata. Direct: the rates of a group's strata, weighted by one
+standard population. Indirect: a group's events over the expected ones, by the rates of all rows in each of its strata.
+Example: of two strata with the rates .1 and .3, half of the standard is in each: .2.
 """
 
 from __future__ import annotations
@@ -34,18 +33,12 @@ from pinq.public.schema import Value
 
 
 class Effects(Result):
-    """Numbers of groups with intervals, such as ratios: a row for each."""
+    """Numbers of groups with intervals, such as ratios: a row for each group."""
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws a point and an interval for each group, ratios on a logarithmic axis.
 
-        Of means beside their difference, the means are drawn.
-
-        Args:
-            ax: The axes; by default a new figure.
-
-        Returns:
-            The axes.
+        If means and their difference are there, the means are drawn.
         """
         measure = str(self.frame["statistic"].iloc[-1])
         frame = self.frame[self.frame["statistic"] == measure]
@@ -80,16 +73,9 @@ def effects_of(
     rows: float,
     **more: Any,
 ) -> Result:
-    """Makes the result of one number of each group.
+    """Makes the result of one number of each group; of ratios ``value`` has the logarithms.
 
-    Args:
-        cells: The table.
-        names: The name of each group.
-        measure: The name of the number.
-        value: The numbers; of ratios their logarithms.
-        deviation: Their standard deviations.
-        rows: The fewest rows of a group in a cell, on average.
-        more: Further parts of the result.
+    ``rows`` is the fewest rows of a group in a cell, on average.
     """
     ends = cells.interval(value, deviation)
     with np.errstate(over="ignore"):  # endless, where nothing is known
@@ -99,7 +85,7 @@ def effects_of(
 
 
 def pooled(events: np.ndarray, beside: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Returns the logarithm of a ratio over strata, weighed as Mantel and Haenszel do.
+    """The logarithm of a ratio over strata, weighted as by Mantel and Haenszel.
 
     Args:
         events: The events, shape (2 groups, strata, tables).
@@ -111,7 +97,7 @@ def pooled(events: np.ndarray, beside: np.ndarray, rows: np.ndarray) -> np.ndarr
 
 
 def risks(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """Returns the difference of risks."""
+    """The difference of risks."""
     groups = events + others
     weights = groups[0] * groups[1] / groups.sum(axis=0)
     return (weights * (events[0] / groups[0] - events[1] / groups[1])).sum(axis=0) / weights.sum(axis=0)
@@ -131,11 +117,7 @@ class Rates:
     """Events, other rows and times at risk of groups in strata.
 
     Attributes:
-        event: The column of the event, of two parts.
-        observed: The part of it that counts.
-        groups: The column of the groups.
-        times: The column of the time at risk; none where rates are per row.
-        strata: The columns that make strata.
+        times: The column of the time at risk; None for rates per row.
     """
 
     event: Axis
@@ -155,7 +137,6 @@ class Rates:
         time: Column | None = None,
         bins: int = 10,
     ) -> Rates:
-        """Reads the columns."""
         times = () if time is None else (Axis.numeric(handle, time, bins, "time", least=0),)
         layers = tuple(Axis.of(handle, spec) for spec in specs_of(handle.schema, strata))
         kinds = Axis.of(handle, event, 2)
@@ -163,16 +144,15 @@ class Rates:
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """All columns, as the table of counts has them."""
         return (self.event, self.groups, *self.times, *self.strata)
 
     @property
     def at(self) -> np.ndarray:
-        """The time at risk of each part of the time; a single 1 where rates are per row."""
+        """The time at risk of each part of the time; a single 1 for rates per row."""
         return self.times[0].middles if self.times else np.ones(1)
 
     def measured(self, measure: Measure, order: Sequence[int] = ()) -> Statistic:
-        """Returns a measure as a function of counts, of all groups or of some in order."""
+        """A measure as a function of counts, of all groups or of some in order."""
 
         def statistic(counts: np.ndarray) -> np.ndarray:
             table = counts.reshape(2, len(self.groups.labels), len(self.at), -1, counts.shape[-1])
@@ -191,7 +171,7 @@ def _contrast(
     handle: PrivateQueryable,
     *asked: Any,
 ) -> Draft:
-    """Drafts one of the measures of two groups of rows with and without an event."""
+    """Drafts a measure of two groups of rows with and without an event."""
     require_word("alternative", alternative, ALTERNATIVES)
     order = rates.groups.two(exposed, "exposed")
     versus = f"{rates.groups.name}: {' against '.join(str(rates.groups.labels[group]) for group in order)}"
@@ -304,8 +284,8 @@ def rate_ratio(
         event: The column of the event, of two parts.
         exposure: The column of the groups, of two parts.
         strata: The columns that make strata.
-        time: The numeric column of the time at risk; without it rates are per row, so the ratio is
-            that of risks. A row's time is read as the middle of its part.
+        time: The numeric column of the time at risk; without it rates are per row, so the ratio is that of risks. A
+            row's time counts as the middle of its part.
         bins: The number of parts of the time.
         epsilon: The cost of all counts together.
         observed: The value of ``event`` that counts; by default the one that means yes.
@@ -331,8 +311,6 @@ NAMES = {"direct": "standardised rate", "indirect": "ratio to expected events"}
 
 
 def _standardised(rates: Rates, method: Method, weights: np.ndarray | None, per: float, cells: Cells) -> Result:
-    """Makes the standardised rates, or the ratios, with intervals."""
-
     def crude(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:
         return np.asarray(per * events.sum(axis=1) / time.sum(axis=1))
 
@@ -341,7 +319,7 @@ def _standardised(rates: Rates, method: Method, weights: np.ndarray | None, per:
         return np.asarray(per * (events / time * (standard / standard.sum(axis=0))).sum(axis=1))
 
     def indirect(events: np.ndarray, others: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """Returns the logarithm of the events of each group over those expected by the rates of all rows."""
+        """The logarithm of the events of each group over those expected by the rates of all rows."""
         expected = (time * (events.sum(axis=0) / time.sum(axis=0))).sum(axis=1)
         return np.asarray(np.log(events.sum(axis=1) / expected))
 
@@ -359,7 +337,7 @@ def _standardised(rates: Rates, method: Method, weights: np.ndarray | None, per:
 
 
 def _weights(standard: Mapping[Value, float] | None, strata: tuple[Axis, ...]) -> np.ndarray | None:
-    """Returns the weights of the strata in order. Raises ``QueryError`` for other parts or numbers."""
+    """The weights of the strata in order; raises ``QueryError`` for other parts or numbers."""
     if standard is None:
         return None
     labels = strata[0].labels
@@ -398,17 +376,17 @@ def standardised(
         epsilon: The cost of all counts together.
         method: ``"direct"`` weighs each group's strata by the standard; ``"indirect"`` compares a
             group's events with those expected by the rates of all rows (for deaths: the SMR).
-        standard: The public weight of each part of one column of strata, for ``"direct"``. None for
-            the strata of all rows, as the noisy counts have them.
+        standard: The public weight of each part of one column of strata, for ``"direct"``. None for the strata of all
+            rows, by the noisy counts.
         time: The numeric column of the time at risk; without it rates are per row.
         bins: The number of parts of the time; a row's time is read as the middle of its part.
-        per: The number of rows, or units of time, that a rate is of, such as 1,000.
+        per: The number of rows, or units of time, in the denominator of a rate, such as 1,000.
         observed: The value of ``event`` that counts; by default the one that means yes.
         level: The confidence level of the intervals.
         reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
-        A rate, or a ratio, with its interval for each group; ``crude`` has the rates as they are.
+        A rate, or a ratio, with its interval for each group; ``crude`` has the unadjusted rates.
 
     Raises:
         QueryError: The request is malformed.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tails of the laws of test statistics: chi-square, F, Student's and the normal law.
 
-The base package has no scipy, and these are the few functions that tests need of it. They agree
-with scipy to ten digits. Held by: tests/unit/statistics/test_laws.py.
+The base package has no scipy; these few functions agree with it to ten digits. Held by:
+tests/unit/statistics/test_laws.py.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ NEARLY_NORMAL = 1e5  # degrees of freedom from which on the next term of Student
 
 
 def normal_quantile(level: float) -> float:
-    """Returns z so that a normal variable is within z standard deviations with probability ``level``."""
+    """The number z so that a normal variable is within z standard deviations with probability ``level``."""
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def normal_tail(z: float) -> float:
-    """Returns the probability that a normal variable is above z."""
+    """The probability that a normal variable is above z."""
     return math.erfc(z / math.sqrt(2)) / 2
 
 
 def require_word(parameter: str, value: object, words: Iterable[str]) -> None:
-    """Raises ``QueryError`` unless a parameter is one of some words; of a value that cannot be hashed, too."""
+    """Raises ``QueryError`` unless a parameter is one of some words, also for an unhashable value."""
     if value not in [*words]:
         raise QueryError(f"is {value!r}", parameter=parameter, allowed=" or ".join(map(repr, words)))
 
 
 def one_sided(pvalue: float, statistic: float, alternative: Alternative) -> float:
-    """Returns the p-value of an alternative from the two-sided one of a symmetric law.
+    """The p-value of an alternative from the two-sided one of a symmetric law.
 
     Example: z = 2 has the two-sided p-value .046; "greater" has .023 and "less" .977.
     """
@@ -46,7 +46,7 @@ def one_sided(pvalue: float, statistic: float, alternative: Alternative) -> floa
 
 
 def chi2_tail(x: float, df: int) -> float:
-    """Returns the probability that a chi-square variable is above x.
+    """The probability that a chi-square variable is above x.
 
     For whole degrees of freedom it is a finite sum. Example: with 2 degrees exp(-x / 2), with 4
     that times 1 + x / 2.
@@ -61,7 +61,7 @@ def chi2_tail(x: float, df: int) -> float:
 
 
 def f_tail(x: float, above: float, below: float) -> float:
-    """Returns the probability that an F variable with these degrees of freedom is above x.
+    """The probability that an F variable with these degrees of freedom is above x.
 
     Student's t with df degrees, squared, is an F variable with 1 and df.
     """
@@ -71,7 +71,7 @@ def f_tail(x: float, above: float, below: float) -> float:
 
 
 def student_quantile(level: float, df: float) -> float:
-    """Returns t so that a Student variable is within t of 0 with probability ``level``.
+    """The number t so that a Student variable is within t of 0 with probability ``level``.
 
     Newton's method from the normal quantile: the tail is convex and wider, so each step goes outward.
     """
@@ -89,7 +89,7 @@ def student_quantile(level: float, df: float) -> float:
 
 
 def _beta(x: float, rest: float, a: float, b: float) -> float:
-    """Returns the regularised incomplete beta function, by a continued fraction; ``rest`` is 1 - x, exactly."""
+    """The regularised incomplete beta function, by a continued fraction; ``rest`` is 1 - x, exactly."""
     if not x * rest > 0:
         return float(x > 0)
     if x > (a + 1) / (a + b + 2):  # where the fraction of the other end converges

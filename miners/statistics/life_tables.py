@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """``survival``: Kaplan-Meier curves with bands, median, restricted mean and log-rank test from one table.
 
-Rows are counted by interval of time, kind of end, and group. Rows at risk in an interval are those
-of it and of all later ones. Ends within an interval of w grid cells are spread evenly over its
-cells, so of the censored a share (1 - 1/w) / 2 is no longer at risk at an event: half of them in a
-long interval (the actuarial estimate), none in an interval of one cell (Kaplan and Meier's own).
+Rows are counted by interval of time, kind of end, and group. Rows at risk in an interval are those of it and of all
+later ones. Ends within an interval of w grid cells are spread evenly over its cells, so a share (1 - 1/w) / 2 of the
+censored is no longer at risk at an event: half of them in a long interval (the actuarial estimate), none in an interval
+of one cell (Kaplan and Meier's own).
 """
 
 from __future__ import annotations
@@ -37,18 +37,11 @@ STEPS = 11  # ends of the steps of a long interval in a picture
 class Curves(Result):
     """Survival curves, or cumulative incidences: a row for each group and end of an interval.
 
-    ``at_risk``, ``median`` and ``restricted_mean`` are tables beside the curves.
+    ``at_risk``, ``median`` and ``restricted_mean`` are further tables.
     """
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws each curve with its band, and the noisy numbers at risk below.
-
-        Args:
-            ax: The axes; by default a new figure.
-
-        Returns:
-            The axes.
-        """
+        """Draws each curve with its band, and the noisy numbers at risk below."""
         ax = axes_of("survival curves", ax, (6.4, 4.6))
         *groups, time, _, _, _ = self.frame.columns
         curves = list(self.frame.groupby(groups, sort=False)) if groups else [(("all rows",), self.frame)]
@@ -66,7 +59,7 @@ class Curves(Result):
         return ax
 
     def _steps(self, ends: np.ndarray) -> np.ndarray:
-        """Returns the times of steps: ends of intervals, and times within long ones, over which ends are spread."""
+        """The times of steps: ends of intervals, and times within long ones, over which ends are spread."""
         starts = self.more["at_risk"].iloc[: len(ends) - 1, -4]
         within = [
             np.linspace(before, end, STEPS if start < end else 2)[1:]
@@ -75,7 +68,6 @@ class Curves(Result):
         return np.concatenate([ends[:1], *within])
 
     def _write_at_risk(self, ax: Axes, time: str, curves: int) -> None:
-        """Writes the numbers at risk below the axis, a line for each curve."""
         at, write = self.more["at_risk"][time].unique(), partial(ax.text, fontsize=8, va="top")
         shown = np.arange(0, len(at), max(1, -(-len(at) // 9)))  # nine numbers of four digits have room
         ax.set_xticks(at[shown], [f"{end:g}" for end in at[shown]], fontsize=8)
@@ -92,7 +84,6 @@ class LifeTable:
 
     Attributes:
         edges: The first grid cell of each interval, and the number of cells.
-        time: The column of the times.
     """
 
     edges: np.ndarray
@@ -100,26 +91,25 @@ class LifeTable:
 
     @cached_property
     def widths(self) -> np.ndarray:
-        """The grid cells of each interval."""
         return np.diff(self.edges)
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """The last time of each interval, before them the time at which all are at risk."""
+        """The last time of each interval, after the time at which all are at risk."""
         return np.array([float(self.time.lower), *(self.time.number(edge - 1) for edge in self.edges[1:].tolist())])
 
     def left(self, ends: np.ndarray) -> np.ndarray:
-        """Returns the rows that end in each interval or later."""
+        """The rows that end in each interval or later."""
         return np.cumsum(ends.sum(axis=1)[::-1], axis=0)[::-1]
 
     def time_at_risk(self, ends: np.ndarray) -> np.ndarray:
-        """Returns the grid cells of each interval in which rows are at risk, in all."""
+        """The total grid cells of each interval in which rows are at risk."""
         ended, widths = ends.sum(axis=1), self.widths.reshape(-1, *(1,) * (ends.ndim - 2))
         # Of 10 rows that end in an interval of 4 cells, each is at risk in 2.5 of them.
         return (self.left(ends) - ended) * widths + ended * (widths + 1) / 2
 
     def hazards(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns events of each kind over the rows at risk, and the rows at risk.
+        """Events of each kind over the rows at risk, and the rows at risk.
 
         Args:
             ends: Rows of shape (intervals, kinds, ...); the last kind is censored.
@@ -129,18 +119,18 @@ class LifeTable:
         return ends[:, :-1] / np.where(risk.real > 0, risk, 1)[:, None], risk
 
     def survival(self, ends: np.ndarray) -> np.ndarray:
-        """Returns the share without any event at each of ``ends``, 1 at first."""
+        """The share without any event at each of ``ends``, 1 at first."""
         hazards, _ = self.hazards(ends)
         return np.concatenate([np.ones((1, *ends.shape[2:])), np.cumprod(1 - hazards.sum(axis=1), axis=0)])
 
     def incidence(self, ends: np.ndarray) -> np.ndarray:
-        """Returns the share with an event of the first kind by each of ``ends`` (Aalen and Johansen)."""
+        """The share with an event of the first kind by each of ``ends`` (Aalen and Johansen)."""
         hazards, _ = self.hazards(ends)
         steps = np.cumsum(self.survival(ends)[:-1] * hazards[:, 0], axis=0)
         return np.concatenate([np.zeros((1, *ends.shape[2:])), steps])
 
     def restricted_mean(self, ends: np.ndarray) -> np.ndarray:
-        """Returns the mean time without an event up to the last of ``ends``: the area under the curve."""
+        """The mean time without an event up to the last of ``ends``: the area under the curve."""
         curve = self.survival(ends)
         # Of an interval of w cells, the curve has fallen by (j + 1) / w in cell j: by (w + 1) / 2w on average.
         fallen = ((self.widths + 1) / (2 * self.widths))[:, None]
@@ -149,9 +139,9 @@ class LifeTable:
         return np.asarray(float(self.time.lower) + float(self.time.width) * cells)[None]
 
     def crossing(self, curve: np.ndarray, share: float = 0.5) -> float:
-        """Returns the first time at which a curve is at most ``share``, between the ends of long intervals.
+        """The first time at which a curve is at most ``share``, interpolated between the ends of long intervals.
 
-        A curve that noise hides before has no such time; one that is above to its end never is.
+        NaN for a curve that noise hides before, and infinite for one that stays above.
         """
         below = np.flatnonzero(curve <= share)
         if not len(below):
@@ -163,11 +153,7 @@ class LifeTable:
         return float(self.ends[at - 1] + way * (self.ends[at] - self.ends[at - 1]))
 
     def log_rank(self, ends: np.ndarray) -> np.ndarray:
-        """Returns events beyond those expected, for all groups but the last.
-
-        Args:
-            ends: Rows of shape (intervals, 2 kinds, groups).
-        """
+        """Events beyond those expected, for all groups but the last; ``ends`` of shape (intervals, 2 kinds, groups)."""
         _, risk = self.hazards(ends)
         events = ends[:, 0]
         total = risk.sum(axis=1, keepdims=True)
@@ -175,7 +161,7 @@ class LifeTable:
         return (events - expected).sum(axis=0)[:-1]
 
     def alike(self, ends: np.ndarray) -> np.ndarray:
-        """Returns the rows that there would be if all groups had one hazard, each its own censoring."""
+        """The expected rows if all groups had one hazard, each with its censoring."""
         _, risk = self.hazards(ends)
         hazard = ends[:, 0].sum(axis=1) / np.maximum(risk.sum(axis=1), 1e-9)
         censored = np.divide(ends[:, 1], risk, out=np.zeros_like(risk), where=risk > 0)
@@ -189,7 +175,7 @@ class LifeTable:
         return rows
 
     def log_rank_variance(self, ends: np.ndarray) -> np.ndarray:
-        """Returns their covariance among rows, that of a hypergeometric draw in each interval."""
+        """Their covariance among rows, that of a hypergeometric draw in each interval."""
         _, risk = self.hazards(ends)
         total, events = risk.sum(axis=1), ends[:, 0].sum(axis=1)
         # Of 3 events among 10 at risk, 7 / 9 of the variance of 3 draws that are put back is left.
@@ -200,9 +186,9 @@ class LifeTable:
 
 
 def band(cells: Cells, curve: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the band of a curve on the scale log(-log): within 0 and 1, as in papers.
+    """The band of a curve on the scale log(-log): within 0 and 1, as in papers.
 
-    Where the curve is 1 or 0 that scale has no room, and the band is the curve and its noise.
+    At 1 and 0, where that scale is infinite, the band is the curve and its noise.
     """
     inside = (curve > 1e-9) & (curve < 1 - 1e-9)
     safe = np.where(inside, curve, 0.5)
@@ -217,9 +203,8 @@ class Study:
     """The arithmetic from counts to a result.
 
     Attributes:
-        life: The intervals.
-        axes: Time and kind of end, and groups where there are any.
-        kinds: The parts of the second axis that are each kind of event; of the last kind the censored.
+        axes: Time and kind of end, and groups if there are any.
+        kinds: The parts of the second axis that are each kind of event; the last kind is censored.
     """
 
     life: LifeTable
@@ -227,15 +212,13 @@ class Study:
     kinds: tuple[tuple[int, ...], ...]
 
     def of(self, statistic: Statistic) -> Statistic:
-        """Returns a statistic of the rows by interval and kind of end as one of counts, which have the noise."""
+        """A statistic of the rows by interval and kind of end as a statistic of counts, which have the noise."""
         return lambda counts: statistic(self.ends(counts))
 
     def ends(self, counts: np.ndarray) -> np.ndarray:
-        """Returns the rows of each interval and kind."""
         return np.stack([counts[:, list(kind)].sum(axis=1) for kind in self.kinds], axis=1)
 
     def result(self, cells: Cells) -> Result:
-        """Makes curves and test."""
         shape = (*cells.counts.shape[:2], -1)  # one group where there are none
         cells = replace(cells, counts=cells.counts.reshape(shape), noisy=cells.noisy.reshape(shape))
         labels = self.axes[2].labels if len(self.axes) > 2 else (None,)
@@ -262,7 +245,6 @@ class Study:
         return {"test": "log-rank", **cells.tested(self.of(life.log_rank), null, life.log_rank_variance(ends))}
 
     def _joined(self, frames: dict[Any, pd.DataFrame]) -> pd.DataFrame:
-        """Puts the tables of groups below each other, with the group's label first."""
         joined = pd.concat(frames.values(), ignore_index=True)
         if len(self.axes) > 2:
             labels = [label for label, frame in frames.items() for _ in range(len(frame))]
@@ -270,7 +252,6 @@ class Study:
         return joined
 
     def _curve(self, cells: Cells) -> dict[str, pd.DataFrame]:
-        """Makes the tables of one group."""
         life, time, several = self.life, self.axes[0].key(*NUMBERS), len(self.kinds) > 2
         value, deviation = cells.estimate(self.of(life.incidence if several else life.survival))
         # The band of an incidence is that of the share without the event, turned.
@@ -314,7 +295,7 @@ def survival(
     Args:
         handle: A handle on a table, or on a part of it.
         time: The numeric column of the time until the event or the end of observation.
-        event: The column that says how the time ended.
+        event: The column of the kind of end.
         by: The column of the groups.
         epsilon: The cost of all counts together.
         intervals: The number of intervals of the time, of equal width, or their cuts. The noise of
@@ -327,9 +308,9 @@ def survival(
         reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
-        A row for each group and end of an interval: the share without the event until then. Beside
-        them ``at_risk``, ``median`` and ``restricted_mean``, and of several groups ``statistic``
-        and ``pvalue`` of the log-rank test.
+        A row for each group and end of an interval: the share without the event until then. Further tables are
+        ``at_risk``, ``median`` and ``restricted_mean``; for several groups there are ``statistic`` and ``pvalue`` of
+        the log-rank test.
 
     Raises:
         QueryError: The request is malformed.

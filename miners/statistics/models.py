@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """``logistic``, ``poisson`` and ``hazard_ratio``: maximum likelihood on the cells of one table.
 
-With the canonical link the equations of a regression are sum x (s - n mu) = 0 over cells, where n
-rows of a cell have outcomes of the sum s. They are linear in the counts, so noise in the counts
-gives no bias where cells are empty. The covariance of the effects follows from the derivative of the
-equations by the counts. Without noise it is the sandwich (HC0 of statsmodels), which holds where
-the rows differ more, or less, than the model says.
+With the canonical link the equations of a regression are sum x (s - n mu) = 0 over cells, where n rows of a cell have
+outcomes with the sum s. They are linear in the counts, so noise causes no bias if cells are empty. The covariance of
+the effects follows from the derivative of the equations by the counts. Without noise it is the sandwich (HC0 of
+statsmodels), which is valid for any variance of the rows.
 
-Proportional hazards: in the piecewise exponential model the hazard is constant within an interval,
-and the same multiple of the reference's in all intervals. Of an interval with D events and the
-times at risk T_g, group g has the share p_g = T_g r_g / sum T_h r_h of the events, with the ratios
-r; the likelihood's equations say that events and shares agree. Here the sandwich is that of Lin and Wei.
+Proportional hazards: in the piecewise exponential model the hazard is constant within an interval, and a constant
+multiple of the reference's. In an interval with D events and the times at risk T_g, group g has the share p_g = T_g r_g
+/ sum T_h r_h of the events, with the ratios r; the likelihood's equations are that events and shares agree. Here the
+sandwich is that of Lin and Wei.
 """
 
 from __future__ import annotations
@@ -57,15 +56,9 @@ Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def _solved(cells: Cells, score: Score, effects: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the effects of which a score is 0, by Newton's method, and their derivatives by each count.
+    """The effects at which a score is 0, by Newton's method, and their derivatives by each count.
 
-    An effect that has no end, as of a group without an event, is not a number.
-
-    Args:
-        cells: The table. Of its counts, which are not below 0, the information about the effects is.
-        score: The score.
-        effects: The effects to begin with.
-        counts: The counts of which the score is.
+    An infinite effect, as of a group without an event, is NaN.
     """
     for _ in range(STEPS):
         _, slope = derivatives(lambda moved: score(cells.counts[..., None], moved), effects)
@@ -90,19 +83,7 @@ def _fitted(
     notes: Sequence[str],
     more: dict[str, Any],
 ) -> Result:
-    """Makes the ratios of groups to their references, their intervals and the test of all of them.
-
-    Args:
-        cells: The table.
-        measure: The name of an effect.
-        names: The name of each.
-        effects: The logarithms of the ratios.
-        covariance: Their covariance.
-        rows: The fewest rows of a group in a cell, on average.
-        lost: The reason why a ratio has no end.
-        notes: Further sentences.
-        more: Further tables.
-    """
+    """Makes the ratios of groups to their references from their logarithms, with intervals and a test."""
     endless = [name for name, effect in zip(names, effects, strict=True) if math.isnan(effect)]
     notes = [*(f"no {measure} can be told for {name}: {lost}" for name in endless), *notes]
     test = {"test": "Wald, of all effects", **chi_square(effects, covariance)}
@@ -119,15 +100,7 @@ def _logistic(eta: np.ndarray) -> np.ndarray:
 
 
 def _regression(outcomes: np.ndarray, groups: Sequence[Axis], law: Law, measure: str, cells: Cells) -> Result:
-    """Makes the effects of a generalised linear model, their intervals and the test of all of them.
-
-    Args:
-        outcomes: The number that each part of the outcome counts as.
-        groups: The columns that explain it; the first part of each is the reference.
-        law: The law of means.
-        measure: The name of an effect.
-        cells: The table of the outcome and the groups.
-    """
+    """Makes the effects of a generalised linear model, their intervals and the test of all of them."""
     # A row for each cell of the groups: 1, and whether it is in each part but the first of each column.
     parts = np.indices(cells.counts.shape[1:]).reshape(len(groups), -1, 1)
     members = [at == np.arange(1, len(axis.labels)) for at, axis in zip(parts, groups, strict=True)]
@@ -186,17 +159,13 @@ def _drafted(
 
 
 def _hazards(life: LifeTable, groups: Axis, event: int, cells: Cells) -> Result:
-    """Makes the hazard ratios of the piecewise exponential model, their intervals and the test of all of them.
+    """Makes the hazard ratios of the piecewise exponential model against the first group, with intervals and test.
 
-    Args:
-        life: The intervals.
-        groups: The groups, of which the first is the reference.
-        event: The kind of end that is the event; all others are censored.
-        cells: The rows by interval, kind of end and group.
+    Ends of other kinds are censored.
     """
 
     def score(counts: np.ndarray, effects: np.ndarray) -> np.ndarray:
-        """Returns events beyond their share, for all groups but the reference."""
+        """Events beyond their share, for all groups but the reference."""
         events, weights = counts[:, event], life.time_at_risk(counts)
         weights = weights * np.exp(np.concatenate([np.zeros_like(effects[:1]), effects]))
         total = weights.sum(axis=1, keepdims=True)
@@ -232,8 +201,8 @@ def logistic(
 ) -> Draft:
     """Estimates odds ratios of an event by several columns at once: logistic regression.
 
-    Each part of a column is compared with its first part, all other columns held. The table has
-    one cell for each combination, so a few columns of a few parts are exact, and noise hides more.
+    Each part of a column is compared with its first part, given all other columns. The table has one cell for each
+    combination, so many columns or parts have much noise.
 
     Args:
         handle: A handle on a table, or on a part of it.
@@ -282,8 +251,8 @@ def poisson(
         target: The numeric column that counts, such as visits; no value is below 0.
         columns: The columns that explain it, as of ``logistic``.
         epsilon: The cost of all counts together.
-        bins: The number of parts of the target. A row counts as the middle of its part, so a column
-            of at most so many values is exact.
+        bins: The number of parts of the target. A row counts as the middle of its part, so a column of at most so many
+            values is exact.
         level: The confidence level of the intervals.
         reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
@@ -320,12 +289,12 @@ def hazard_ratio(
 ) -> Draft:
     """Estimates hazard ratios of groups, by the piecewise exponential model of proportional hazards.
 
-    With short intervals it is close to Cox's model with one column, which reads each time by itself.
+    With short intervals it is close to Cox's model with one column, which uses exact times.
 
     Args:
         handle: A handle on a table, or on a part of it.
         time: The numeric column of the time until the event or the end of observation.
-        event: The column that says how the time ended.
+        event: The column of the kind of end.
         by: The column of the groups; its first part is the reference.
         epsilon: The cost of all counts together.
         intervals: The number of intervals of the time, of equal width, or their cuts.

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees and forests that learn from one handle, a file for each family of algorithms.
 
-``tree_miner.py`` has the common ``fit`` and ``plan``. The differences of an algorithm are a
-strategy; strategies and the growth of trees are in ``growth/frontier.py``. Read ``tree_miner.py``
-first, then ``diffp_c45.py``.
+``tree_miner.py``, to read first, has the common ``fit`` and ``plan``. The differences of an algorithm are a strategy;
+strategies and the growth of trees are in ``growth/frontier.py``.
 """

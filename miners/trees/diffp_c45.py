@@ -25,19 +25,15 @@ class C45Best(GreedyStrategy):
 
     @property
     def columns(self) -> list[str]:
-        """The attributes."""
         return [split.column for split in self.splits]
 
     def default_depth(self) -> int:
-        """Returns the default number of levels."""
         return default_levels(self.schema, self.columns, self.schema.max_rows, self.epsilon)
 
     def levels_carried(self, rows: int) -> int:
-        """Returns the number of levels that the budget supports."""
         return levels_carried(self.schema, self.columns, rows, self.epsilon)
 
     def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
-        """Returns the queries of each level of splits, and those of a leaf, by weight."""
         text = f"best split by {many(self.attributes, 'attribute')}, with cuts and groups"
         split = self.choice_query(StepName.SPLIT, text, LEAF_SHARE - 1)
         # Three levels weigh 5 each and the leaf 3: a sixth of 18.
@@ -53,11 +49,9 @@ class C45Paper(Published):
 
     @property
     def cuts(self) -> list[SplitCandidate]:
-        """The cuts of the numeric attributes."""
         return [split for split in self.splits if split.columns() <= self.schema.numeric_columns.keys()]
 
     def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
-        """Returns the queries of each level of splits, and those of a leaf, by weight."""
         text = f"best split by {many(self.attributes, 'attribute')}"
         node = [self.size_query("each node"), self.choice_query(StepName.SPLIT, text)]
         levels = self.depth

@@ -47,10 +47,7 @@ class DiPriMeDefaults(NamedTuple):
     """The defaults of one variant.
 
     Attributes:
-        features: The number of attributes that a node looks at; None for all.
-        trees: The number of trees.
         share: The fraction of epsilon for the splits.
-        criterion: The measure of splits for regression.
         depth_follows_epsilon: Whether the depth follows from epsilon; else it is the paper's.
     """
 
@@ -66,11 +63,8 @@ class DiPriMeBest(TreeStrategy):
     """The median of each of some attributes, then the attribute whose median splits best.
 
     Attributes:
-        names: The attributes.
-        features: The number of attributes that each node looks at.
         stopping: The fraction of the leaves' epsilon for the query where paths end; None for no such
             query.
-        random: The generator of public random choices.
         split_share: Share of epsilon for the splits; a tree without splits has all for its leaves.
     """
 
@@ -85,7 +79,6 @@ class DiPriMeBest(TreeStrategy):
     )
 
     def node_queries(self, level: int) -> list[StepQuery]:
-        """Returns the medians, which share one loss, and the choice among them."""
         medians, weight = f"median of each of {many(self.features, 'attribute')}", self.split_share.numerator
         return [
             # One row moves the balance of two sides by 2; each of the medians has its part of the epsilon.
@@ -100,12 +93,11 @@ class DiPriMeBest(TreeStrategy):
         ]
 
     def leaf_weight(self) -> int:
-        """Returns the weight of all queries of a leaf, relative to all levels of splits."""
+        """The weight of all queries of a leaf, relative to all levels of splits."""
         # Four fifths for splits, three levels of two questions: each weighs 4 and the leaf 6, of 30.
         return 2 * max(1, self.depth) * (self.split_share.denominator - self.split_share.numerator)
 
     def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
-        """Returns the queries of each level of splits, and those of a leaf, by weight."""
         levels = [self.node_queries(level) for level in range(self.depth)]
         classes = self.classes_query("each leaf", self.leaf_weight())
         if self.stopping is None or not self.depth:
@@ -125,7 +117,6 @@ class DiPriMeBest(TreeStrategy):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The steps, at their losses."""
         recipe = Recipe.by_weights(self.epsilon, *self.questions())
         if not recipe.stops:
             return recipe
@@ -136,11 +127,10 @@ class DiPriMeBest(TreeStrategy):
         return replace(recipe, leaf=(replace(stop, question=question), *others))
 
     def first_level(self) -> Self:
-        """Returns the growth of one level, with a copy of the random generator."""
+        """The growth of one level, with a copy of the random generator."""
         return replace(super().first_level(), random=copy.deepcopy(self.random))
 
     def max_parts(self, node: OpenNode) -> int:
-        """Returns the most parts that a split in two makes."""
         return self._sides
 
     @cached_property
@@ -169,10 +159,7 @@ class DiPriMeBest(TreeStrategy):
         return self.ask_where_offered(level, medians, self.recipe.step(StepName.SPLIT, level.number))
 
     def without_split(self, level: int) -> Sequence[Step]:
-        """Returns the medians.
-
-        A node without medians has no query for the best of them, so its leaf gets that epsilon too.
-        """
+        """The medians: a node without medians has no query for the best of them, so its leaf gets that epsilon too."""
         return [self.recipe.step(StepName.MEDIAN, level)]
 
 
@@ -183,7 +170,6 @@ class DiPriMePaper(DiPriMeBest):
     defaults = DiPriMeDefaults(features=5, trees=10, share=0.5, criterion="squared_error", depth_follows_epsilon=False)
 
     def estimates(self, trees: Sequence[Sequence[OpenNode]]) -> list[list[Node]]:
-        """Returns the answers as they came."""
         return [released_nodes(nodes, self.problem.classes) for nodes in trees]
 
 
@@ -195,7 +181,6 @@ class DiPriMeFit(TreeFit[DiPriMeBest]):
 
     @property
     def title(self) -> str:
-        """The title: target, trees, levels and attributes."""
         strategy, count = self.first, self.trees
         trees = "" if count == 1 else f"{many(count, 'tree')} of "
         features = "" if strategy.features == len(strategy.names) else f"{strategy.features} of "
@@ -204,7 +189,6 @@ class DiPriMeFit(TreeFit[DiPriMeBest]):
         return f"{type(self.miner).__name__} for `{strategy.target}`: {trees}{levels} of splits by {attributes}"
 
     def notes(self) -> tuple[str, ...]:
-        """Returns the facts about the costs of trees, levels and paths, and about a default depth."""
         follows = self.miner.max_depth is None and self.first.defaults.depth_follows_epsilon
         depth = (default_depth_note(self.first.recipe.depth),) if follows else ()
         if self.first.trees > 1:
@@ -226,7 +210,6 @@ class DiPriMeFit(TreeFit[DiPriMeBest]):
         )
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns likely problems: noise that hides the votes of leaves, and slow searches for groups."""
         strategy = self.first
         schema, depth = strategy.schema, strategy.recipe.depth
         expected = schema.max_rows if rows is None else rows
@@ -244,7 +227,7 @@ class DiPriMeFit(TreeFit[DiPriMeBest]):
 
 
 def strategies_of(strategy: DiPriMeBest, rows: Rows) -> Sequence[DiPriMeBest]:
-    """Returns one strategy for all trees on shards, or one for each tree on all rows."""
+    """One strategy for all trees on shards, or one for each tree on all rows."""
     require_word("rows", rows, ("shards", "all"))
     if strategy.trees == 1 or rows == "shards":
         return [strategy]
@@ -252,7 +235,7 @@ def strategies_of(strategy: DiPriMeBest, rows: Rows) -> Sequence[DiPriMeBest]:
 
 
 def share(name: str, value: object) -> Fraction:
-    """Returns a parameter that is a share of a budget, exact to a thousandth at least.
+    """A parameter that is a share of a budget, exact to a thousandth at least.
 
     Raises:
         QueryError: It is no such number.
@@ -285,7 +268,6 @@ class DiPriMe(GrownMiner):
         return DiPriMeFit(self, strategies_of(self._strategy(problem, names, rows), rows))
 
     def _strategy(self, problem: Problem, names: tuple[str, ...], rows: Rows) -> DiPriMeBest:
-        """Returns the strategy for all trees and the whole budget."""
         require_word("variant", self.variant, tuple(VARIANTS))
         kind = VARIANTS[self.variant]
         criteria = tuple(REGRESSION_CRITERIA) if problem.numeric else ("gini", "max")

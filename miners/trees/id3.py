@@ -29,16 +29,14 @@ class ID3Best(MultiwayStrategy):
     """Queries the classes of each node, and one histogram of each leaf with the rest of its path's epsilon."""
 
     def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
-        """Returns the queries of each level of splits, and those of a leaf, by weight."""
         levels = [[self.classes_query("each node"), self.choice(level)] for level in range(self.levels)]
         return levels, [self.classes_query("each leaf", 2)]
 
     def choice(self, level: int) -> StepQuery:
-        """Returns the question for the best of the splits that a path of this length has left."""
+        """The query for the best of the remaining splits of a path of this length."""
         return self.choice_query(StepName.SPLIT, f"best of {many(self.attributes - level, 'split')}")
 
     def choose(self, level: Level) -> Sequence[Split | None]:
-        """Chooses among the attributes that the path of each node has not used."""
         offered = [self.open_splits(node.used) for node in level.nodes]
         return self.ask_choices(level.parts, offered, self.recipe.step(StepName.SPLIT, level.number))
 
@@ -47,7 +45,6 @@ class ID3Paper(Published, ID3Best):
     """Algorithm 2: queries for the size of a node; for size and classes of a leaf."""
 
     def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
-        """Returns the queries of each level of splits, and those of a leaf, by weight."""
         levels = [[self.size_query("each node"), self.choice(level)] for level in range(self.levels)]
         return levels, [self.size_query("each leaf"), self.classes_query("each leaf")]
 
@@ -140,7 +137,7 @@ class NoisyTables(MultiwayStrategy):
         return self.tables_per_attribute * (self.attributes - level)
 
     def tables_query(self, level: int) -> StepQuery:
-        """Returns the question for the tables of all attributes that a path has left here."""
+        """The query for the tables of all remaining attributes of a path."""
         text = f"classes by {many(self.attributes - level, 'attribute')}, for the best split{self.tables_text}"
         tables = self._tables(level)
         return StepQuery(
@@ -154,11 +151,11 @@ class NoisyTables(MultiwayStrategy):
         )
 
     def ask_sizes(self, parts: Parts, epsilon: Epsilon) -> np.ndarray | None:
-        """Returns the noisy rows of each part, shape (nodes, parts), if they are queried; by default they are not."""
+        """The noisy rows of each part, shape (nodes, parts), if they are queried; by default they are not."""
         return None
 
     def choose(self, level: Level) -> Sequence[Split | None]:
-        """Asks one request for each attribute; returns the best split of each node."""
+        """Sends one request for each attribute; returns the best split of each node."""
         epsilon = self.recipe.step(StepName.TABLES, level.number).epsilon
         tables: list[dict[Split, np.ndarray]] = [{} for _ in level.nodes]
         gains: list[dict[Split, float]] = [{} for _ in level.nodes]
@@ -190,7 +187,6 @@ class SuLQBest(NoisyTables):
     """All epsilon of a level goes into the tables, which also describe nodes and children."""
 
     def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
-        """Returns the queries of each level of splits, and those of a leaf, by weight."""
         levels = [[self.tables_query(level)] for level in range(self.levels)]
         return levels, [self.classes_query("each leaf", self.level_weight)]
 
@@ -214,13 +210,11 @@ class SuLQPaper(Published, NoisyTables):
     tables_text = ", and their sums"
 
     def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
-        """Returns the queries of each level of splits, and those of a leaf, by weight."""
         weight = self.level_weight
         levels = [[self.size_query("each node", weight), self.tables_query(n)] for n in range(self.levels)]
         return levels, [self.size_query("each leaf", weight), self.classes_query("each leaf", weight)]
 
     def ask_sizes(self, parts: Parts, epsilon: Epsilon) -> np.ndarray | None:
-        """Returns the noisy rows of each part."""
         return np.asarray(parts.noisy_count(epsilon=epsilon))
 
 

@@ -78,7 +78,6 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[S]):
     """A fit that grows trees.
 
     Attributes:
-        miner: The miner, with its parameters.
         strategies: One strategy for each frontier.
     """
 
@@ -87,17 +86,14 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[S]):
 
     @property
     def first(self) -> S:
-        """The first strategy; the others differ by their epsilon alone."""
         return self.strategies[0]
 
     @property
     def trees(self) -> int:
-        """The number of trees."""
         return sum(strategy.trees for strategy in self.strategies)
 
     @property
     def total(self) -> Epsilon:
-        """The cost of all queries."""
         return sum((*self.first.problem.looks, *(strategy.recipe.total for strategy in self.strategies)), ZERO)
 
     def rehearse(self, handle: PrivateQueryable) -> None:
@@ -106,14 +102,12 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[S]):
             grow(_roots(self.first, rehearsal)[[0]], self.first.first_level())
 
     def learn(self, handle: PrivateQueryable) -> Tree | Forest:
-        """Grows the tree or the trees."""
         rule = "counted" if self.trees > 1 and not self.first.problem.numeric else None
         trees = [tree for strategy in _located(self.strategies, handle) for tree in _grown(strategy, handle, rule)]
         tell(faint_of(trees, len(self.strategies)))
         return trees[0] if self.miner._state is Tree else Forest(trees)
 
     def lines(self) -> Sequence[PlanLine]:
-        """Returns a line for each step, of all trees that grow one after the other together."""
         recipe, nodes, problem = self.first.recipe, self.first.trees, self.first.problem
         lines: list[PlanLine] = []
         for look, loss in enumerate(problem.looks):
@@ -134,13 +128,7 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[S]):
 
 
 def problem_of(miner: Any, schema: Schema, target: str, *, finds_range: bool = True) -> Problem:
-    """Returns the task of a fit.
-
-    Args:
-        miner: The miner, with its epsilon.
-        schema: The public schema.
-        target: The column to predict.
-        finds_range: Whether a numeric target's range is queried first.
+    """The task of a fit; ``finds_range`` tells whether a numeric target's range is queried first.
 
     Raises:
         QueryError: The miner cannot predict such a column.
@@ -159,11 +147,10 @@ def problem_of(miner: Any, schema: Schema, target: str, *, finds_range: bool = T
 
 
 def _with_looks(schema: Schema, epsilon: Epsilon) -> tuple[Epsilon, ...]:
-    """Returns the cost of each query for a target's range, and the rest; no query if none could show the range.
+    """The cost of each query for a target's range, and the rest; no query if none could show the range.
 
-    Each query shows a quarter of the rows of a table of ``max_rows``, within the limits. It costs a
-    little more than the one before: with different losses they are different queries, and ``reuse``
-    finds the answer of each.
+    Each query shows a quarter of the rows of a table of ``max_rows``, within the limits. It costs slightly more than
+    the one before: with different losses they are different queries, and ``reuse`` finds the answer of each.
     """
     shown = PLAIN * standard_deviation(count_scale(schema, epsilon)) / schema.max_rows  # of epsilon, all rows in a bin
     if shown > MOST_LOOK:
@@ -202,7 +189,7 @@ def _grown(strategy: TreeStrategy, handle: PrivateQueryable, rule: str | None) -
 
 
 def _line(steps: Sequence[Step], nodes: int) -> PlanLine:
-    """The line for one step of several recipes that are alike."""
+    """The line for one step of several equal recipes."""
     return steps[0].line(nodes, sum((step.cost for step in steps), ZERO))
 
 
@@ -232,24 +219,22 @@ class GreedyStrategy(TreeStrategy):
 
     @property
     def typical_parts(self) -> float:
-        """Parts that a split makes on average."""
         return 2.0
 
     def open_splits(self, used: frozenset[str]) -> list[SplitCandidate]:
-        """Returns the splits whose column a path has not used up."""
+        """The splits whose column a path has not used up."""
         return [split for split in self.splits if split.column not in used]
 
     def max_parts(self, node: OpenNode) -> int:
-        """Returns the most parts that one of a node's open splits makes."""
+        """The largest number of parts of a node's open splits."""
         return max((parts for column, parts in self._parts.items() if column not in node.used), default=1)
 
     @cached_property
     def _parts(self) -> dict[str, int]:
-        """The most parts that the split of each column makes."""
         return {split.column: split.max_parts(self.schema) for split in self.splits}
 
     def threshold(self, node: OpenNode) -> float:
-        """Returns the noisy size from which a node is split.
+        """The noisy size from which a node is split.
 
         Below it the noise would dominate the class counts of its children (Algorithms 1 and 2, line
         9).
@@ -265,11 +250,10 @@ class GreedyStrategy(TreeStrategy):
         return math.sqrt(2) * count_scale(self.schema, next(epsilons[name] for name in JUDGED_BY if name in epsilons))
 
     def default_depth(self) -> int:
-        """Returns the default number of levels: as many as ``max_rows`` rows support."""
+        """The default number of levels: as many as ``max_rows`` rows support."""
         return self.levels_carried(self.schema.max_rows)
 
     def levels_carried(self, rows: int) -> int:
-        """Returns the number of levels that the budget supports, limited by the attributes."""
         # 10,000 rows and splits in 4 parts are 10,000, 2,500 and 625 rows a node on levels 0, 1 and
         # 2: if each has to have 700, two levels are carried.
         levels = 0
@@ -291,11 +275,10 @@ class Published(GreedyStrategy):
     disjoint_note = "a tree whose leaves are all early costs less."
 
     def default_depth(self) -> int:
-        """Returns the depth of the paper's experiments."""
         return PAPER_DEPTH
 
     def estimates(self, trees: Sequence[Sequence[OpenNode]]) -> list[list[Node]]:
-        """Returns the answers as they came, or calibrated by Algorithm 3 and pruned."""
+        """The answers unchanged, or calibrated by Algorithm 3 and pruned."""
         if self.certainty is None:
             return [released_nodes(nodes, self.problem.classes) for nodes in trees]
         return [calibrated_nodes(nodes, self.problem.classes, self.certainty) for nodes in trees]
@@ -309,7 +292,6 @@ class MultiwayStrategy(GreedyStrategy):
 
     @property
     def levels(self) -> int:
-        """Levels of splits: no more than there are attributes."""
         return min(self.depth, self.attributes)
 
     @cached_property
@@ -322,11 +304,10 @@ class MultiwayStrategy(GreedyStrategy):
         return math.exp(sum(math.log(size) for size in self._sizes) / len(self._sizes))
 
     def fan_out(self, level: int) -> int:
-        """Returns the most parts that a split of this level makes, the widest attributes first."""
+        """The largest number of parts of a split of this level, the widest attributes first."""
         return self._sizes[level]
 
     def uses_up(self, split: Split) -> bool:
-        """Returns True: a path splits each attribute once."""
         return True
 
 
@@ -335,7 +316,6 @@ class GreedyFit(TreeFit[GreedyStrategy]):
 
     @property
     def title(self) -> str:
-        """The title: target, levels, attributes and criterion."""
         strategy = self.first
         goal = "" if strategy.problem.target is None else f" for `{strategy.target}`"
         levels, attributes = many(strategy.recipe.depth, "level"), many(strategy.attributes, "attribute")
@@ -344,7 +324,6 @@ class GreedyFit(TreeFit[GreedyStrategy]):
         )
 
     def notes(self) -> tuple[str, ...]:
-        """Returns the facts about paths and depth."""
         strategy = self.first
         depth = strategy.recipe.depth
         note = f"the nodes of a level are disjoint, so a level costs as much as one node; {strategy.disjoint_note}"
@@ -356,7 +335,6 @@ class GreedyFit(TreeFit[GreedyStrategy]):
         return (note,)
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns likely problems: a depth beyond the budget, lost votes of leaves, slow searches for groups."""
         strategy = self.first
         schema, depth = strategy.schema, strategy.recipe.depth
         expected = schema.max_rows if rows is None else rows
