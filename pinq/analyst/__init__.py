@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The analyst's side: handles with five verbs, noisy answers, the client of a server.
 
-It holds no data, no noise and no secret but the analyst's own token, and works without the
-provider's libraries. Read ``queryable.py`` first.
+It has no data, no noise and no secret but the analyst's token, and works without the provider's libraries. Read
+``queryable.py`` first.
 """

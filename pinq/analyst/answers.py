@@ -51,7 +51,6 @@ class NoiseInfo:
     """The public facts about an answer's noise.
 
     Attributes:
-        epsilon: Its charge.
         scale: Scale of the discrete Laplace noise, in units of the answer; for an average in units
             times rows.
         grid: Distance of neighbouring possible answers, likewise.
@@ -70,11 +69,11 @@ class NoiseInfo:
     dates: Dates | None = None
 
     def scales(self) -> np.ndarray | None:
-        """Returns the scale, or one for each average; infinite where the noisy rows are not above 0."""
+        """The scale, or one for each average; infinite if its noisy rows are not above 0."""
         return None if self.scale is None else self._widths(self.scale)
 
     def interval(self, value: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
-        """Returns ends that hold the exact answer with probability at least ``level``.
+        """Ends that contain the exact answer with probability at least ``level``.
 
         An average is a share s of two noisy bins, U/(U+L), and off by ((1 - s) noise of U - s noise
         of L) / (U+L). A mean of symmetric, log-concave noises is within k at least as often as one
@@ -98,7 +97,6 @@ class NoiseInfo:
         return low, high
 
     def frame(self, values: np.ndarray, level: float) -> pd.DataFrame:
-        """Returns an answer as a table; see ``NoisyArray.to_frame``."""
         from pinq.analyst.frames import NUMBERS, keys_of, with_axes
 
         # Values of shape (3, 2) for 3 parts: two lines for each part.
@@ -116,7 +114,6 @@ class NoiseInfo:
         return table[[name for name in table if name not in NUMBERS] + list(NUMBERS)]
 
     def _widths(self, width: float) -> np.ndarray:
-        """One width for all numbers, or for each average its share by its rows."""
         if self.rows is None:
             return np.array(width)
         widths = np.full(self.rows.shape, np.inf)
@@ -134,7 +131,6 @@ class _Noisy(Shown):
 
     @property
     def epsilon(self) -> Fraction:
-        """The charge for the whole answer, exact."""
         return self.facts.epsilon
 
     def to_frame(self, level: float = 0.95) -> pd.DataFrame:
@@ -145,10 +141,9 @@ class _Noisy(Shown):
                 alone.
 
         Returns:
-            A row for each part: a column for each spec that made it, then ``value``, ``low``,
-            ``high``, ``scale`` of the noise, and ``epsilon``, which all parts together were charged
-            once. Of a single number one row without a key. Of a loss's sums also ``entry``, and
-            ``cell`` with ``by``.
+            A row for each part: a column for each of its specs, then ``value``, ``low``, ``high``, ``scale`` of the
+            noise, and ``epsilon``, the charge of all parts together. A single number has one row without a key; a
+            loss's sums also have ``entry``, and ``cell`` with ``by``.
         """
         return self.facts.frame(np.asarray(self), level)
 
@@ -172,10 +167,7 @@ class _NoisyNumber(_Noisy, Generic[End]):
         return None if scales is None else float(scales)
 
     def interval(self, level: float = 0.95) -> tuple[End, End]:
-        """Returns the ends of an interval that contains the exact answer with probability ``level``; free.
-
-        The probability may be a little higher.
-        """
+        """The ends of an interval that contains the exact answer with probability at least ``level``; free."""
         low, high = self.facts.interval(np.asarray(self), level)
         return low.item(), high.item()
 
@@ -241,10 +233,7 @@ class NoisyArray(_Noisy, np.ndarray):
         return float(scales) if scales is not None and scales.ndim == 0 else scales
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ends of intervals that contain each exact number with probability ``level``; free.
-
-        The probability may be a little higher.
-        """
+        """The ends of intervals that contain each exact number with probability at least ``level``; free."""
         return self.facts.interval(self.view(np.ndarray), level)
 
     def __getitem__(self, item: Any) -> Any:
@@ -267,16 +256,7 @@ def noisy(
     parts: PartSet | None = None,
     within: tuple[CutPoint, CutPoint] | None = None,
 ) -> NoisyInt | NoisyFloat | NoisyDate | NoisyDateTime | NoisyArray:
-    """Reads an answer's numbers in their parts' shape: a number where that is (), else an array.
-
-    Args:
-        answer: Counts, sums or averages.
-        shape: The parts' shape.
-        kind: int64 or float64.
-        averaged: The column of which these are averages.
-        parts: The parts of an array's numbers.
-        within: The range to which the column was clamped.
-    """
+    """Reads an answer's numbers in their parts' shape: a number for (), else an array."""
     values = np.array(answer.values, dtype=kind).reshape(shape)
     rows = None if answer.rows is None else np.array(answer.rows, dtype=np.float64).reshape(shape)
     facts = NoiseInfo(Fraction(answer.epsilon), answer.scale, answer.grid, rows, parts=parts if shape else None)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A handle on a dataset behind a server: the same methods, over HTTPS.
 
-Every request has an id. The server answers an id once and charges it once. So the client sends the
-same bytes again after any failure of the network.
+Every request has an id. The server answers and charges an id once, so the client sends the same bytes again after any
+failure of the network.
 
-Order: the sign-in at the organisation's identity provider, in a browser of any machine (RFC 8628,
-device flow); the handle. Each request carries the ID token of the sign-in instead of a token of a
-grant. The client renews it when it expires, and keeps tokens in memory only.
+Each request carries the ID token of the sign-in instead of a token of a grant. The client renews it when it expires,
+and keeps tokens in memory only.
 """
 
 from __future__ import annotations
@@ -54,12 +53,7 @@ TIMEOUT = 20.0
 
 
 class SignedIn(httpx.Auth):
-    """Signs in, and signs each request of a client.
-
-    Args:
-        root: The server's address.
-        context: The trust in its certificate; None for plain HTTP.
-        show: A function that shows a line to the person; ``print``.
+    """Signs in, and signs each request of a client; ``show`` shows a line to the person.
 
     Raises:
         Unavailable: The server knows no identity provider, this one has no device flow, or nobody
@@ -80,7 +74,7 @@ class SignedIn(httpx.Auth):
         show(f"Signed in as {claims.get(self._claim)}, which is the name to be granted.")
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Signs a request; once more with a new token where it is refused."""
+        """Signs a request; once more with a new token if it is refused."""
         sent = self._token
         request.headers["Authorization"] = f"Bearer {sent}"
         response = yield request
@@ -110,7 +104,7 @@ class SignedIn(httpx.Auth):
         raise Unavailable(f"Nobody signed in at {issuer} in time. Connect again.")
 
     def _renewed(self, sent: str) -> bool:
-        """Whether there is another token than the one that was sent."""
+        """Whether there is another token than the sent one."""
         with self._renewing:
             if self._refresh and self._token == sent:
                 words = {"grant_type": "refresh_token", "refresh_token": self._refresh}
@@ -128,7 +122,7 @@ class SignedIn(httpx.Auth):
 
 
 def _asked(url: str, trusted: ssl.SSLContext | None, form: dict[str, str] | None = None) -> httpx.Response:
-    """Gets a page, or sends a form. Raises ``Unavailable`` without an answer."""
+    """Gets a page, or sends a form; raises ``Unavailable`` without an answer."""
     words: dict[str, Any] = {"verify": trusted or False, "timeout": TIMEOUT, "trust_env": trusted is not None}
     try:
         return httpx.get(url, **words) if form is None else httpx.post(url, data=form, **words)
@@ -137,7 +131,10 @@ def _asked(url: str, trusted: ssl.SSLContext | None, form: dict[str, str] | None
 
 
 def _read(answer: httpx.Response, problem: str) -> dict[str, Any]:
-    """The JSON of an answer. ``Unavailable`` without JSON, or for a failed answer if ``problem`` is not empty."""
+    """The JSON of an answer.
+
+    Raises ``Unavailable`` without JSON, or for a failed answer if ``problem`` is not empty.
+    """
     try:
         content = answer.json()
     except ValueError:
@@ -181,8 +178,7 @@ def connect(
         insecure_http: Whether ``http://`` is allowed, to a server on the same machine.
         sign_in: Whether to sign in at the organisation's identity provider instead of using a token. The
             call prints an address and a code to enter there.
-        table: The table's name, where the dataset has several: ``https://host/clinic.visits`` is the
-            same table.
+        table: The table's name, if the dataset has several: ``https://host/clinic.visits`` is the same table.
 
     Raises:
         QueryError: A malformed argument, or no token.
@@ -245,11 +241,10 @@ class RemoteSession:
         self._holding = described.digest  # of the present schema, as far as known
 
     def ask(self, request: Request) -> Answer:
-        """The server's answer, once: retries carry the same request id."""
+        """The server's answer, once: retries have the same request id."""
         return self._read(self._asked("/query", request), Answer)
 
     def preview(self, request: Request) -> Preview:
-        """The cost and the expected error of a request."""
         return self._read(self._asked("/preview", request), WirePreview).preview()
 
     def attempt(self, request: Request) -> None:
@@ -257,11 +252,10 @@ class RemoteSession:
         self._asked("/attempt", request)
 
     def budget(self, part: str = "") -> Budget:
-        """The analyst's budget as the ledger has it now, for queries below a part of the whole table."""
         return self._get(f"/budget?part={part}" if part else "/budget", WireBudget).budget()
 
     def history(self, start: int = 0) -> list[Asked]:
-        """The analyst's own lines of the log, with the answers, from one on; a page at a time."""
+        """The analyst's lines of the log, with the answers, a page at a time."""
         lines: list[Asked] = []
         while True:
             page = self._get(f"/history?start={start + len(lines)}", HistoryPage)
@@ -270,11 +264,9 @@ class RemoteSession:
                 return lines
 
     def terms(self) -> str:
-        """The terms of the analyst's grant, as the ledger has them now."""
         return self._get("", Description).terms
 
     def close(self) -> None:
-        """Closes the connections."""
         self._client.close()
         self._client = Closed()
 
@@ -287,7 +279,7 @@ class RemoteSession:
         return self._read(self._send("GET", path), kind)
 
     def _asked(self, path: str, request: Request) -> httpx.Response:
-        """Sends a query; once more where the policy has only gained columns since.
+        """Sends a query; once more if the policy has only gained columns since.
 
         Shards depend on all columns, and a paid answer belongs to the schema of its time: a query with
         shards or ``reuse`` is sent under the schema of this handle alone.
@@ -313,10 +305,10 @@ class RemoteSession:
     def _send(
         self, method: str, path: str, content: str | None = None, *, schema: str = "", opening: bool = False
     ) -> httpx.Response:
-        """Sends until there is an answer, an error that repeating would not change, or no time.
+        """Sends until there is an answer, an error that repeating would not change, or no time left.
 
-        Once an attempt was lost on the way it may have been charged, so no later error of the same
-        request can say that nothing was spent. A query that never left cannot have been charged.
+        A lost attempt may have been charged, so no later error of the same request can say that nothing was spent; a
+        query that was never sent cannot have been charged.
         """
         left, wait, arrived, lost, status = self._timeout, FIRST_WAIT, False, False, 0
         start = time.monotonic()
@@ -368,12 +360,7 @@ class RemoteSession:
     def _unreachable(self, problem: httpx.TransportError, patience: float, charged: bool, status: int) -> PinqError:
         """The description of a failed attempt.
 
-        Args:
-            problem: The reason why there was no answer.
-            patience: Seconds after which it is given up.
-            charged: Whether this attempt or one before it may have been charged; a refused
-                connection never is.
-            status: The status of the attempt before it, as of a proxy whose server is busy; 0 for none.
+        ``charged`` tells whether this attempt or an earlier one may have been charged.
         """
         root, causes = self._client.base_url, list(_causes(problem))
         reasons = [str(cause) for cause in causes if isinstance(cause, ssl.SSLError)]
@@ -427,7 +414,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _split(
     url: str, verify: bool | str | os.PathLike[str], insecure_http: bool
 ) -> tuple[str, str, ssl.SSLContext | None]:
-    """The server's root, the dataset, and how to trust its certificate (None for plain HTTP)."""
+    """The server's root, the dataset, and the trust in its certificate (None for plain HTTP)."""
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
         _ = parts.port

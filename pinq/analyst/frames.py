@@ -26,10 +26,10 @@ FIXED = 62  # characters of the row number, time, losses and outcome
 
 
 def keys_of(parts: PartSet | None) -> pd.DataFrame:
-    """Returns the labels of each part, in flat order; the label of missing values is None.
+    """The labels of each part, in flat order; the label of missing values is None.
 
-    A single number (None) has no key. Parts of several partitions have one column, ``part``. A key
-    with the name of a number of the answer gets an underscore: a column ``value`` becomes ``value_``.
+    A single number (None) has no key. Parts of several partitions have one column, ``part``. A key with the name of one
+    of the answer's numbers gets an underscore: a column ``value`` becomes ``value_``.
     """
     if parts is None:
         return pd.DataFrame(index=[0])
@@ -45,13 +45,7 @@ def keys_of(parts: PartSet | None) -> pd.DataFrame:
 
 
 def with_axes(keys: pd.DataFrame, shape: tuple[int, ...]) -> pd.DataFrame:
-    """Repeats each row for each number of its part, and numbers these rows.
-
-    Args:
-        keys: A row for each part.
-        shape: The shape of one part's numbers: () for one, else those of a loss: its entries, or the cells of
-            ``by`` and the entries in each.
-    """
+    """Repeats each row of a part for each of its numbers, of this shape, and numbers these rows."""
     numbers = int(np.prod(shape))
     if not shape:
         return keys
@@ -62,7 +56,7 @@ def with_axes(keys: pd.DataFrame, shape: tuple[int, ...]) -> pd.DataFrame:
 
 
 def answer_html(title: str, frame: pd.DataFrame) -> str:
-    """Returns an answer as a notebook shows it: its title, and the first rows of its table."""
+    """An answer as HTML: its title, and the first rows of its table."""
     more = f"<p>... and {len(frame) - SHOWN_ROWS:,} more</p>" if len(frame) > SHOWN_ROWS else ""
     table = frame.head(SHOWN_ROWS).to_html(index=False, float_format="{:g}".format)
     return f"<p>{escape(title)}</p>{table}{more}"
@@ -89,10 +83,7 @@ class History(pd.DataFrame):
         return cls(frame.assign(at=at.dt.as_unit("ms")).astype({"epsilon": "float64", "spent": "float64"}))
 
     def acts(self) -> pd.DataFrame:
-        """Sums up the queries of each act in one row: their cost together, and the total after the last.
-
-        A query that belongs to none has its own row, with its answer.
-        """
+        """Sums up the queries of each act in one row, with their total cost; a query without an act keeps its row."""
         # The cost of a query is the growth of the total; the first query of all costs its epsilon.
         cost = self["spent"].diff().fillna(self["epsilon"]).fillna(0.0)
         numbered = pd.Series(np.arange(len(self)), index=self.index, dtype=object)
@@ -103,10 +94,7 @@ class History(pd.DataFrame):
         return acts.astype({name: self[name].dtype for name in ("at", "epsilon", "spent")})
 
     def __repr__(self) -> str:
-        """Writes the acts as wide as the terminal, no column left out.
-
-        Long queries and answers are cut.
-        """
+        """Writes the acts as wide as the terminal, with all columns; long queries and answers are shortened."""
         # A terminal of 120 columns leaves 58: 38 for queries and 19 for answers.
         room = get_terminal_size((120, 24)).columns - FIXED
         widths = {"asked": max(NARROWEST, 2 * room // 3), "answer": max(NARROWEST, room // 3)}
@@ -124,7 +112,7 @@ class History(pd.DataFrame):
 
 
 def _summed(queries: pd.DataFrame) -> list[object]:
-    """Returns the row of one act, or of a query that belongs to none."""
+    """The row of one act, or of a query without an act."""
     first, last = queries.iloc[0], queries.iloc[-1]
     if not first["act"]:
         return [first[name] for name in SHOWN]

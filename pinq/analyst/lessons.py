@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Lesson``: the error for a method that data frames have and handles lack, with the line to write.
 
-An analyst who writes ``h.groupby("sex")`` out of habit reads the line to write instead, with
-columns of the same table. A lesson follows from the schema and the name of the method, so it
-reveals nothing about rows.
+An analyst who writes ``h.groupby("sex")`` out of habit reads the line to write instead, with columns of the same table.
+A lesson follows from the schema and the name of the method, so it reveals nothing about rows.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Lesson(QueryError, AttributeError, TypeError):
     _budget: Callable[[], Budget] | None = None
 
     def within(self, budget: Callable[[], Budget]) -> Lesson:
-        """Returns the lesson, whose text suggests at most the remaining budget at the time of reading."""
+        """The lesson, whose text suggests at most the remaining budget at the time of reading."""
         self._budget = budget
         return self
 
@@ -76,13 +75,11 @@ def called_by_name(verb: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(frozen=True)
 class Line:
-    """A line to write, for the names that other tools give to one task.
+    """A line to write, for the names of one task in other tools.
 
     Attributes:
         names: The names that libraries use, separated by spaces.
-        wish: The wish, after "to".
-        code: The line; fields in braces are those of ``_columns``.
-        of: The module of its functions, such as ``miners.tables``. Empty where it needs none.
+        of: The module of its functions, such as ``miners.tables``; empty for none.
         on_parts: Whether the line is the same on parts, whose answers are arrays.
     """
 
@@ -171,7 +168,7 @@ LESSONS = {name: line for line in LINES for name in line.names.split()}
 
 
 def _columns(schema: Schema) -> dict[str, str]:
-    """Returns the texts for the braces of lines, as Python: columns of the table, and a condition on one."""
+    """The texts for the braces of lines, as Python: columns of the table, and a condition on one."""
     columns = {name: column for name, column in schema.columns.items() if column.codes > 1}
     categories = [name for name, column in columns.items() if column.type == "categorical"] or ["a categorical column"]
     numbers = [name for name, column in columns.items() if column.type != "categorical"] or ["a numeric column"]
@@ -181,7 +178,7 @@ def _columns(schema: Schema) -> dict[str, str]:
 
 
 def _condition(schema: Schema, column: str) -> str:
-    """Returns a condition of ``where`` on a column: ``age=(30, None)``, or ``sex='Male'``."""
+    """A condition of ``where`` on a column: ``age=(30, None)``, or ``sex='Male'``."""
     value: object
     if schema.columns[column].type == "categorical":
         value = schema.categorical(column).labels[0]
@@ -194,14 +191,7 @@ def _condition(schema: Schema, column: str) -> str:
 
 
 def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, names: Iterable[str]) -> Lesson:
-    """Returns the error for an attribute that a handle does not have.
-
-    Args:
-        schema: The schema of the table.
-        name: The attribute.
-        of_parts: Whether the handle is on many parts rather than on one.
-        names: The attributes that there are.
-    """
+    """The error for an attribute that a handle does not have."""
     kind = "Parts" if of_parts else "A handle"
     has_none = f"{kind} {'have' if of_parts else 'has'} no `{name}`"
     if (wanted := name.removeprefix("noisy_")) in LESSONS:
@@ -213,14 +203,14 @@ def lesson_of_name(schema: Schema, name: str, *, of_parts: bool, names: Iterable
 
 
 def lesson_of_setting(name: str) -> Lesson:
-    """Returns the error for ``h.anything = 3``."""
+    """The error for ``h.anything = 3``."""
     return Lesson(
         f"A handle is not changed, and `{name}` cannot be set on it: it holds no rows, and every verb takes words."
     )
 
 
 def lesson_of_columns(schema: Schema, item: object) -> Lesson:
-    """Returns the error for ``h["age"]`` and other items in brackets."""
+    """The error for ``h["age"]`` and other items in brackets."""
     if isinstance(item, str):
         schema.column(item)  # an unknown one is said first
         return _lesson("A handle shows no column. To ask about it write", _column_code(schema, item, False))
@@ -233,12 +223,12 @@ def lesson_of_columns(schema: Schema, item: object) -> Lesson:
 
 
 def lesson_of_length() -> Lesson:
-    """Returns the error for ``len(h)``."""
+    """The error for ``len(h)``."""
     return _lesson("A handle does not say how many rows there are. To count them write", "h.noisy_count(epsilon=0.1)")
 
 
 def lesson_of_arrays() -> QueryError:
-    """Returns the error for ``np.mean(h)``, ``pd.DataFrame(h)``, and a handle where scikit-learn takes rows."""
+    """The error for ``np.mean(h)``, ``pd.DataFrame(h)``, and a handle in place of scikit-learn's rows."""
     return QueryError(
         "A handle is no array, for nobody gets its rows. Ask it: h.noisy_avg(column, epsilon=...), or "
         "miners.tables.summary(h, epsilon=...). A miner learns from it by fit(h, target); pipelines and searches of "
@@ -251,7 +241,7 @@ def _lesson(wish: str, code: str) -> Lesson:
 
 
 def _code(schema: Schema, line: Line, of_parts: bool) -> str:
-    """Returns a line's code, with its import; on parts in terms of ``parts`` where that can be."""
+    """A line's code, with its import; on parts in terms of ``parts`` if possible."""
     code = line.code.format(**_columns(schema))
     if of_parts and line.on_parts:
         code = code.replace("h.", "parts.", 1)
@@ -261,7 +251,7 @@ def _code(schema: Schema, line: Line, of_parts: bool) -> str:
 
 
 def _column_code(schema: Schema, column: str, of_parts: bool) -> str:
-    """Returns the code of a query of one column."""
+    """The code of a query of one column."""
     handle = "parts" if of_parts else "h"
     if schema.columns[column].type != "categorical":
         return f"{handle}.noisy_avg({column!r}, epsilon=0.1)"

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The analyst's handles: five verbs on one part (``PrivateQueryable``) or many (``Parts``).
 
-It holds no data and no secrets. Every call is one request, one pass and one charge, over however
-many parts. ``Verbs`` has the four verbs and the preview that one part and many share; the fifth
-verb, partition, makes many of one.
+It holds no data and no secrets. Every call is one request, one pass and one charge, for any number of parts. ``Verbs``
+has the common verbs and the preview; the fifth verb, partition, makes many parts of one.
 
-Order: the verbs, one part, many parts; then handles that find stored answers (``reusing``) or note
-the ids of answers (``recording``). A method with ``reuse=True`` finds the last answer to the same
-query. A fit may send a query twice, and needs two answers with separate noise; a repeated fit needs
-the same two answers. So each query gets an id from its content and the number of its earlier
-occurrences: sha256 of ``reuse``, its identity (the digest of schema and query in the ledger) and
-this number. The ledger gives an id that it has charged the same answer again.
+A method with ``reuse=True`` finds the last answer to the same query. A fit may send a query twice, and needs two
+answers with separate noise; a repeated fit needs the same two answers. So each query gets an id from its content and
+the number of its earlier occurrences: sha256 of ``reuse``, its identity (the digest of schema and query in the ledger)
+and this number. The ledger gives an id that it has charged the same answer again.
 """
 
 from __future__ import annotations
@@ -76,7 +73,7 @@ Choices = TypeVar("Choices")
 
 
 class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
-    """The five verbs; the parts' shape says whether answers are arrays or single values."""
+    """The five verbs; the parts' shape decides whether answers are arrays or single values."""
 
     def __init__(self, session: Session, parts: PartSet) -> None:
         self._session, self._parts = session, parts
@@ -94,14 +91,13 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
             raise lesson.within(self._session.budget)
 
         def __setattr__(self, name: str, value: object) -> None:
-            """Sets what is a handle's own, and refuses all else: a name that is mistyped would change nothing."""
+            """Sets a handle's own attributes, and refuses others, because a mistyped name would change nothing."""
             if not name.startswith("_"):
                 raise lesson_of_setting(name)
             object.__setattr__(self, name, value)
 
     @property
     def schema(self) -> Schema:
-        """The public columns."""
         return self._session.schema
 
     @property
@@ -284,9 +280,9 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
     @unspent()
     @called_by_name
     def preview(self, verb: str, *args: Any, **kwargs: Any) -> Preview:
-        """Returns the cost and the expected error of a call, for free.
+        """The cost and the expected error of a call, for free.
 
-        With ``reuse=True`` a query that was paid for before costs 0.
+        With ``reuse=True`` a paid query costs 0.
 
         Example: ``h.preview("noisy_sum", "age", epsilon=0.1)``.
         """
@@ -382,10 +378,7 @@ def joined(specs: Sequence[object]) -> Spec:
 
 
 def divided(parts: PartSet, specs: Sequence[object], schema: Schema) -> PartSet:
-    """Splits each part: all by the same specs, or each by its own entry of a list.
-
-    None in the list leaves a part as it is.
-    """
+    """Splits each part: all by the same specs, or each by its entry of a list, None for no split."""
     if len(specs) != 1 or not isinstance(specs[0], (list, np.ndarray)):
         return parts.split(bind(joined(specs), schema))
     return parts.split_each([None if spec is None else bind(joined((spec,)), schema) for spec in specs[0]])
@@ -416,7 +409,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The names of all tables under the same grant; empty where the dataset is one table."""
+        """The names of all tables under the same grant; empty for a dataset of one table."""
         return self._session.tables
 
     @property
@@ -444,7 +437,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
 
     @property
     def terms(self) -> str:
-        """The terms of the grant beside the budget, in words."""
+        """The terms of the grant in addition to the budget, in words."""
         return self._session.terms()
 
     def parts(self) -> Parts:
@@ -483,7 +476,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
         return History.of((line, self._answered(line)) for line in self._session.history(start))
 
     def _answered(self, entry: Asked) -> object:
-        """Reads a stored answer in the schema's values, by what the log keeps of its query."""
+        """Reads a stored answer in the schema's values, by the log's facts of its query."""
         if entry.answer is None:
             return None
         # Answers are kept as numbers: 1 is the second class, or the second of the specs that could
@@ -499,15 +492,12 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
         raise lesson_of_columns(self.schema, item).within(self._session.budget)
 
     def __len__(self) -> int:
-        """Raises a ``QueryError`` that shows what to write instead."""
         raise lesson_of_length().within(self._session.budget)
 
     def __iter__(self) -> NoReturn:
-        """Raises a ``QueryError`` that shows what to write instead."""
         raise lesson_of_columns(self.schema, None).within(self._session.budget)
 
     def __contains__(self, _: object) -> NoReturn:
-        """Raises a ``QueryError`` that shows what to write instead."""
         raise lesson_of_columns(self.schema, None).within(self._session.budget)
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
@@ -517,15 +507,14 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
         return True
 
     def through(self, way: Way) -> PrivateQueryable:
-        """Returns a handle on this part that sends its queries this way."""
+        """A handle on this part that sends its queries this way."""
         return PrivateQueryable(cast(Session, Through(self._session, way)), self._parts.at(0))
 
     @unspent()
     def named(self, act: str | Act) -> PrivateQueryable:
-        """Returns a handle on this part whose queries the log shows together, under a name.
+        """A handle on this part whose queries the log shows together, under a name.
 
-        Tables, fits and SQL have names of their own; this name precedes theirs. The log marks it as
-        a statement of the analyst. It changes no answer, cost or refusal.
+        Tables, fits and SQL have names of their own, which this name precedes; it changes no answer, cost or refusal.
 
         Args:
             act: Any text, for people: ``"report of March"``. The log keeps its first 200 characters.
@@ -637,19 +626,13 @@ class Parts(Verbs[NoisyArray, NoisyArray, list[Value | None], list[int], list[Sp
 
     @unspent()
     def partition(self, *specs: object) -> Parts:
-        """Splits each part: all by the same specs, or each by its own entry of a list.
-
-        None in the list leaves a part as it is.
-        """
+        """Splits each part: all by the same specs, or each by its entry of a list, None for no split."""
         return Parts(self._session, divided(self._parts, specs, self.schema))
 
     @staticmethod
     @unspent()
     def union(*collections: Parts) -> Parts:
-        """Joins several collections, in order, flat.
-
-        Raises ``QueryError`` if a row could be in two of them.
-        """
+        """Joins several collections, in order, flat; raises ``QueryError`` if a row could be in two of them."""
         if not collections:
             raise QueryError("union needs at least one collection.")
         session = collections[0]._session
@@ -658,9 +641,9 @@ class Parts(Verbs[NoisyArray, NoisyArray, list[Value | None], list[int], list[Sp
         return Parts(session, PartSet.union([parts._parts for parts in collections]))
 
     def frame(self, values: ArrayLike) -> pd.DataFrame:
-        """Returns an answer as a labelled table: a row for each part, a column for each spec and ``value``.
+        """An answer as a labelled table: a row for each part, a column for each spec and ``value``.
 
-        The label of missing values is None.
+        None for missing values.
         """
         from pinq.analyst.frames import keys_of
 
@@ -700,11 +683,11 @@ class Reusing:
     """Sends earlier queries to one session again under the same ids, counting each query.
 
     Args:
-        before_first: A function that is called before the first query, unless that is paid for.
+        before_first: A function that is called before the first query, unless that is paid.
 
     Privacy:
-        Nothing changes at the curator: an id is charged once, ``reuse`` costs nothing where the
-        query was charged, and every other query is charged as usual.
+        Nothing changes at the curator: an id is charged once, ``reuse`` costs nothing if the query was charged, and
+        every other query is charged as usual.
     """
 
     def __init__(self, before_first: Callable[[], None]) -> None:

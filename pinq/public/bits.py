@@ -4,29 +4,25 @@
 All noise, choices and shares use them: a sampler takes its numbers from ``SYSTEM``, or from bytes
 that follow from a key that ``SYSTEM`` made. A forked process does not repeat its parent.
 
-``Watched`` runs the health tests of NIST SP 800-90B, section 4.4, on all bytes that it gives. Once
-one has failed, this process draws nothing and charges nothing any more. A sample is 16 bytes; good
-ones have 128 bits of entropy.
+``Watched`` runs the health tests of NIST SP 800-90B, section 4.4, on all bytes that it gives. Once one has failed, this
+process draws nothing and charges nothing. A sample is 16 bytes; good ones have 128 bits of entropy.
 
 - Repetition count: a sample equals the one before it. Of good bits, with a chance of 2^-128.
-- Adaptive proportion: the first sample of a window appears in it again; or the ones among its n bits
-  are more than ``DEVIATION`` sqrt(n) from n / 2. A window ends with the draw that brings it to 8 kB
-  (2^16 bits), where 48 % of ones fail. The first happens with a chance of 2^-128 for each sample.
-  The second has a chance of 2 exp(-2 ``DEVIATION``^2) < 2^-98 (Hoeffding), and below 2^-89 for all
-  512 lengths together that a window may have before its last draw.
+- Adaptive proportion: the first sample of a window appears in it again; or the ones among its n bits are more than
+  ``DEVIATION`` sqrt(n) from n / 2. A window ends with the draw that reaches 8 kB (2^16 bits), of which 48 % ones fail.
+  The first happens with a chance of 2^-128 for each sample. The second has a chance of 2 exp(-2 ``DEVIATION``^2) <
+  2^-98 (Hoeffding), and below 2^-89 for all 512 lengths together that a window may have before its last draw.
 
 A process that draws 2^54 bytes (five years at 100 MB a second) has 2^50 samples and 2^41 windows.
 It has a false alarm with a chance below 2 * 2^50 * 2^-128 + 2^41 * 2^-89 < 2^-47.
 
 Privacy:
-    Claim: rows do not decide whether a test fails. Why: it follows from the bits alone, and their
-    number from public numbers except for the draws that need more bits, at most one of 2^39. Before
-    each charge a new sample is tested, and a whole window before the first one of a thread, so bits
-    that are bad by then cost no analyst any epsilon. A draw that begins with the last sample of the
-    draw before it is not used, so stuck bits are never used. Other tests look at whole windows. One
-    that fails in a draw after the charge ends in ``EngineError``. Not detected: good bits that
-    somebody else knows.
-    Held by: tests/unit/test_bits.py.
+    Claim: rows do not decide whether a test fails. Why: it follows from the bits alone, and their number from public
+    numbers except for draws of more bits, at most one of 2^39. Before each charge a new sample is tested, and a whole
+    window before the first one of a thread, so bits that are already bad cost no analyst any epsilon. A draw that
+    begins with the last sample of the draw before it is not used, so stuck bits are never used. Other tests look at
+    whole windows. A test that fails in a draw after the charge ends in ``EngineError``. Not detected: good bits that
+    somebody else knows. Held by: tests/unit/test_bits.py.
 
 References:
     Turan, Barker, Kelsey, McKay, Baish & Boyle 2018 (NIST SP 800-90B); Hoeffding 1963.
@@ -62,11 +58,9 @@ class Bits:
         self.take = take
 
     def words(self, numbers: int) -> np.ndarray:
-        """Draws numbers of 64 bits, uint64, shape (numbers,)."""
         return np.frombuffer(self.take(8 * numbers), dtype="<u8")
 
     def word(self) -> int:
-        """Draws one number of 64 bits."""
         return int.from_bytes(self.take(8), "little")
 
     def below(self, limit: int) -> int:
@@ -79,7 +73,7 @@ class Bits:
 
 
 class _Window(threading.local):
-    """The draws of a thread since the last window that was tested."""
+    """The draws of a thread since the last tested window."""
 
     def __init__(self) -> None:
         self.draws: list[bytes] = []
@@ -89,9 +83,6 @@ class _Window(threading.local):
 class Watched:
     """A source of random bytes under test.
 
-    Args:
-        source: A function that gives this many random bytes.
-
     Attributes:
         failed: Whether a test failed, ever.
     """
@@ -100,11 +91,11 @@ class Watched:
         self._source, self._window, self.failed = source, _Window(), False
 
     def require(self) -> None:
-        """Tests a new sample, or a window if the thread has drawn nothing. ``Unavailable`` if a test failed."""
+        """Tests a new sample, or a window if the thread has drawn nothing; raises ``Unavailable`` if a test failed."""
         self.take(SAMPLE if self._window.last else WINDOW)
 
     def take(self, size: int) -> bytes:
-        """Draws bytes. ``Unavailable`` if a test failed."""
+        """Draws bytes; raises ``Unavailable`` if a test failed."""
         if not size:
             return b""
         drawn, window = self._source(size + -size % SAMPLE), self._window
@@ -124,7 +115,7 @@ class Watched:
 
 
 def fault_of(content: bytes) -> str:
-    """Returns the test that a window of whole samples fails; empty for none."""
+    """The test that a window of whole samples fails; empty for none."""
     words = np.frombuffer(content, dtype=np.uint64)
     same = words[2:] == words[:-2]
     if (same[::2] & same[1::2]).any():

@@ -5,9 +5,9 @@ A category's code is its position in ``values``. A number's code is its cell in 
 width ``step`` after clamping to ``[lower, upper]``. In a nullable column a missing value has one
 more code, the last. Encoding looks at one value at a time, so it is a row-wise map: stability 1.
 
-A column that the source does not have is made of others, by a formula or a table (``DerivedFrom``).
-The formula is SQL over one row, which ``pinq/engine/derived.py`` checks and runs. Analysts can read
-the formula. Another formula makes another column.
+A column that the source does not have is made of others, by a formula or a table (``DerivedFrom``). The formula is SQL
+over one row, which ``pinq/engine/derived.py`` checks and runs; analysts can read it, and another formula makes another
+column.
 
 ``Declared`` is the base of a provider's declarations, here and in a policy: frozen, without unknown keys.
 """
@@ -57,12 +57,12 @@ _NUMBER = re.compile(
 
 
 def number_of_text(text: str) -> float:
-    """The number that a text spells; nan where it spells none, such as 1_000 or a word."""
+    """The number that a text spells; NaN for other texts, such as 1_000 or a word."""
     return float(text) if _NUMBER.fullmatch(text) else math.nan
 
 
 def _canonical(number: Decimal) -> Decimal:
-    """Gives each number one form: 1, 1.0 and 1E0 are one declaration, with one digest."""
+    """One form for each number: 1, 1.0 and 1E0 are one declaration, with one digest."""
     if not number:
         return Decimal(0)
     if not -MAX_DIGITS <= number.adjusted() < MAX_DIGITS:
@@ -79,7 +79,7 @@ FiniteDecimal = Annotated[Decimal, Field(allow_inf_nan=False), AfterValidator(_c
 
 
 def of_form(pattern: str, words: str) -> AfterValidator:
-    """The check that a text matches a pattern; errors say its form in these words."""
+    """The check that a text matches a pattern; errors describe its form in ``words``."""
 
     def matching(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -182,20 +182,16 @@ class Declared(Shown, BaseModel):
         return repr(self)
 
     def __getstate__(self) -> dict[Any, Any]:
-        """The fields alone."""
         fields = {name: value for name, value in self.__dict__.items() if name in type(self).model_fields}
         return super().__getstate__() | {"__dict__": fields}
 
     def __copy__(self) -> Self:
-        """A checked copy."""
         return self.model_copy()
 
     def __deepcopy__(self, memo: object = None) -> Self:
-        """A checked copy with its own declarations."""
         return pickle.loads(pickle.dumps(self))
 
     def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
-        """A checked copy; pydantic's own takes any fields."""
         fields = {info.alias or name: getattr(self, name) for name, info in type(self).model_fields.items()}
         named = {
             (type(self).model_fields[name].alias if name in type(self).model_fields else None) or name: value
@@ -224,7 +220,7 @@ def _listed_codes(codes: object) -> object:
 
 
 def unsaid(value: object) -> bool:
-    """Whether a key says nothing. Dumps leave it out, because digests of earlier releases lack such keys."""
+    """Whether a key says nothing, so that dumps omit it, because digests of earlier releases lack such keys."""
     return value is None or value == ()
 
 
@@ -266,7 +262,6 @@ class DerivedFrom(Declared):
 
     @property
     def is_derived(self) -> bool:
-        """Whether the provider derives the column."""
         return bool(self.sources)
 
     @property
@@ -276,7 +271,6 @@ class DerivedFrom(Declared):
 
     @property
     def made_of(self) -> str:
-        """The derivation, as the end of a line."""
         return f", from {', '.join(self.sources)}" if self.sources else ""
 
 
@@ -305,29 +299,29 @@ class _Column(DerivedFrom):
 
     @cached_property
     def codes(self) -> int:
-        """Number of codes, the one for a missing value included."""
+        """The number of codes, including that for a missing value."""
         return self.cells + int(self.nullable)
 
     @property
     def null_code(self) -> int | None:
-        """The code of a missing value, or None where none is declared."""
+        """The code of a missing value; None if none is declared."""
         return self.cells if self.nullable else None
 
     @property
     @abstractmethod
     def cells(self) -> int:
-        """Number of codes that stand for values."""
+        """The number of codes that stand for values."""
 
     @abstractmethod
     def labels_up_to(self, count: int) -> tuple[Value | float | None, ...]:
-        """Returns the label of each code; nothing if there are more than ``count``."""
+        """The label of each code; nothing if there are more than ``count``."""
 
     @abstractmethod
     def describe(self) -> str:
         """Describes the domain in one line."""
 
     def require_one_type(self, name: str) -> None:
-        """Raises ``ValueError`` if a list mixes types, because then a value was read as another type."""
+        """Raises ``ValueError`` if a list mixes types, because a value was then read as another type."""
 
     @property
     def _missing(self) -> str:
@@ -388,7 +382,7 @@ class Categorical(_Column):
 
     @property
     def other_code(self) -> int:
-        """The code that undeclared values get; -1 for none."""
+        """The code of undeclared values; -1 for none."""
         return -1 if self.other is None else self.texts[text_of(self.other)]
 
     @cached_property
@@ -402,13 +396,13 @@ class Categorical(_Column):
 
     @cached_property
     def numbers(self) -> dict[float, int]:
-        """Each number that exactly one value spells as a text, and that value's code: 1 of the text ``1.0``."""
+        """Each number that exactly one value spells as a text, and that value's code: 1 for the text ``1.0``."""
         spelled = [(number_of_text(text), code) for text, code in self.texts.items()]
         many = Counter(number for number, _ in spelled)
         return {number: code for number, code in spelled if math.isfinite(number) and many[number] == 1}
 
     def find(self, value: object) -> int | None:
-        """The code of a value, or of the text that spells a number; None where it is not declared."""
+        """The code of a value, or of the text that spells a number; None if it is not declared."""
         for text in (text_of(value), text_of_any(value)):
             if text in self.texts:
                 return self.texts[text]
@@ -416,21 +410,17 @@ class Categorical(_Column):
 
     @property
     def labels(self) -> tuple[Value | None, ...]:
-        """The value of each code; None for a missing one."""
         return (*self.values, None) if self.nullable else self.values
 
     def labels_up_to(self, count: int) -> tuple[Value | float | None, ...]:
-        """Returns the value of each code, however many there are."""
         return self.labels
 
     def describe(self) -> str:
-        """Lists the first values."""
         first = ", ".join(str(value) for value in self.values[:4])
         more = ", ..." if len(self.values) > 4 else ""
         return f"{many(len(self.values), 'value')}: {first}{more}{self._missing}"
 
     def require_one_type(self, name: str) -> None:
-        """Raises ``ValueError`` if the values mix types, because then one was read as another type."""
         first = {type(value): value for value in reversed(self.values)}
         if len(first) > 1:
             examples = " and ".join(
@@ -443,7 +433,7 @@ class Categorical(_Column):
             )
 
     def code_of(self, value: Value | None, name: str) -> int:
-        """The code of one value. Raises ``QueryError`` if it is not declared."""
+        """The code of one value; raises ``QueryError`` if it is not declared."""
         if value is None and self.nullable:
             return self.cells
         code = None if value is None else self.find(value)
@@ -456,13 +446,13 @@ class Categorical(_Column):
         return code
 
     def codes_of_values(self, values: Sequence[Value | None], name: str) -> list[int]:
-        """The code of each value. Raises ``QueryError`` if one is not declared."""
+        """The code of each value; raises ``QueryError`` if one is not declared."""
         texts = self.texts
         codes = [None if value is None else texts.get(text_of(value)) for value in values]
         return [self.code_of(value, name) if code is None else code for value, code in zip(values, codes, strict=True)]
 
     def encode(self, values: Any) -> np.ndarray:
-        """Codes of a column of values, shape (n,); -1 where a value is not declared."""
+        """Codes of a column of values, shape (n,); -1 for an undeclared value."""
         import pandas as pd
 
         # b, a, none, b: numbers 0, 1, -1 and 0 of the distinct b and a. Their codes with that of a
@@ -536,17 +526,15 @@ class Numeric(_Column):
 
     @cached_property
     def low(self) -> Fraction:
-        """The lower bound, exact."""
         return Fraction(self.lower)
 
     @cached_property
     def high(self) -> Fraction:
-        """The upper bound, exact."""
         return Fraction(self.upper)
 
     @cached_property
     def width(self) -> Fraction:
-        """Width of a grid cell, exact. A default gives no more cells than a grid can have."""
+        """The width of a grid cell, exact; a default gives at most as many cells as a grid can have."""
         if self.step is not None:
             return Fraction(self.step)
         span = self.high - self.low
@@ -570,7 +558,7 @@ class Numeric(_Column):
 
     @cached_property
     def origin(self) -> Fraction:
-        """The number that cell 0 stands for: its only whole number, or its middle."""
+        """The number of cell 0: its only whole number, or its middle."""
         return self.low + (self.width - 1 if self.integer else self.width) / 2
 
     @property
@@ -579,7 +567,6 @@ class Numeric(_Column):
         return float((self.width - self.integer) / 2)
 
     def labels_up_to(self, count: int) -> tuple[Value | float | None, ...]:
-        """Returns the number of each cell, as an int if it is whole; nothing if there are too many cells."""
         labels = tuple(self._label(code) for code in range(self.cells)) if self.cells <= count else ()
         return (*labels, None) if self.nullable else labels
 
@@ -588,12 +575,11 @@ class Numeric(_Column):
         return int(number) if number == int(number) else number
 
     def describe(self) -> str:
-        """Describes the bounds and the number of cells."""
         kind = "whole numbers" if self.integer else "numbers"
         return f"{kind} {self.lower} to {self.upper} in {many(self.cells, 'cell')}{self._missing}"
 
     def number(self, code: float | Fraction) -> float:
-        """The number that a (possibly fractional) cell stands for."""
+        """The number of a (possibly fractional) cell."""
         return float(self.origin + self.width * Fraction(code))
 
     def edge(self, cell: int) -> float:
@@ -601,15 +587,15 @@ class Numeric(_Column):
         return float(self.low + self.width * cell)
 
     def text(self, number: float | Fraction | Decimal) -> str:
-        """Returns a number as text for people."""
+        """A number as text for people."""
         return f"{float(number):.10g}"
 
     def rounded(self, number: float, digits: int) -> str:
-        """Returns a number as text with so many digits behind the point."""
+        """A number as text with so many digits after the point."""
         return f"{number:,.{digits}f}"
 
     def point(self, number: float | Fraction | Decimal) -> CutPoint:
-        """Returns a number as ``Cuts`` writes it."""
+        """A number as ``Cuts`` writes it."""
         return float(number)
 
     @property
@@ -622,7 +608,6 @@ class Numeric(_Column):
         return self.point(self.low + self.width * cell)
 
     def shown(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns numbers as they are shown."""
         return numbers
 
     def require_addable(self, name: str) -> None:
@@ -648,7 +633,7 @@ class Numeric(_Column):
         return min(max(1, math.ceil((point - self.low) / self.width - Fraction(self.tolerance))), self.cells - 1)
 
     def cells_within(self, within: tuple[CutPoint, CutPoint] | None, name: str) -> tuple[int, int]:
-        """Returns the first and the last cell of a range, or of the column for None.
+        """The first and the last cell of a range, or of the column for None.
 
         Raises:
             QueryError: Not two numbers within the bounds, in different cells.
@@ -669,15 +654,13 @@ class Numeric(_Column):
 
     @property
     def bounds(self) -> tuple[str, str]:
-        """The declared bounds, as they are written for people."""
         return self._bound(self.lower), self._bound(self.upper)
 
     def _bound(self, number: Decimal) -> str:
-        """The text of a declared number, exact."""
         return str(number)
 
     def number_of(self, cut: object, name: str) -> Fraction:
-        """Returns the number of a cut point, exact. Raises ``QueryError`` if it is not one."""
+        """The number of a cut point, exact; raises ``QueryError`` for another value."""
         try:
             plain = cut if isinstance(cut, (Decimal, int)) else Decimal(repr(_number_of(cut)))
             return Fraction(*plain.as_integer_ratio())
@@ -685,22 +668,21 @@ class Numeric(_Column):
             raise QueryError(f"the cut {brief(cut)} of `{name}` is not a number.") from None
 
     def encode(self, values: Any) -> np.ndarray:
-        """Codes of a column of values, shape (n,); -1 where missing and not nullable."""
+        """Codes of a column of values, shape (n,); -1 for missing values if the column is not nullable."""
         return self.codes_of(self.numbers_of(values))
 
     def numbers_of(self, values: Any) -> np.ndarray:
-        """The number of each value, float64, shape (n,); nan if it is missing, declared missing, or no number."""
+        """The number of each value, float64, shape (n,); NaN if it is missing, declared missing, or no number."""
         numbers = self._spelled(values)
         return np.where(np.isin(numbers, self.missing_numbers), np.nan, numbers) if self.missing else numbers
 
     @cached_property
     def missing_numbers(self) -> tuple[float, ...]:
-        """The numbers that stand for a missing value; a word is no number anyway."""
+        """The numbers that stand for a missing value."""
         numbers = self._spelled(sorted(self.missing_texts))
         return tuple(numbers[~np.isnan(numbers)].tolist())
 
     def _spelled(self, values: Any) -> np.ndarray:
-        """The number that each value is or spells; nan for none."""
         import pandas as pd
 
         series = pd.Series(values)
@@ -711,7 +693,7 @@ class Numeric(_Column):
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
 
     def codes_of(self, numbers: np.ndarray) -> np.ndarray:
-        """Codes of numbers, shape (n,); -1 where nan and not nullable."""
+        """Codes of numbers, shape (n,); -1 for NaN if the column is not nullable."""
         with np.errstate(over="ignore", invalid="ignore"):
             # Of a million numbers, new memory for each step would take most of the time.
             cell = numbers - float(self.lower)
@@ -725,7 +707,7 @@ class Numeric(_Column):
 
 
 def _number_of(value: object) -> float:
-    """The number that an object is or spells; nan for none."""
+    """The number that an object is or spells; NaN for none."""
     try:
         return number_of_text(value) if isinstance(value, str) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):

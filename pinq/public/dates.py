@@ -5,9 +5,8 @@ The number of a date is its days since 1970, the number of a time its minutes si
 whole numbers, so the proofs for such columns hold here, and so do their bounds, grid cells,
 clamping, missing values, cuts and noise.
 
-Dates and times have one form of text, in UTC. A time without a zone is taken as it stands, one with
-a zone is read in UTC. So analysts see the values of the source, and no setting of a machine moves a
-row.
+Dates and times have one form of text, in UTC. A time without a zone is not converted, so analysts see the values of the
+source, and no setting of a machine moves a row.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def moment_text(value: object) -> str | None:
 
 
 def write_moment(microseconds: float | Fraction | Decimal) -> str:
-    """Writes ``2024-02-29``, with ``08:30`` behind it where it is not midnight; within the calendar's range."""
+    """Writes ``2024-02-29``, followed by ``08:30`` if it is not midnight, within the calendar's range."""
     moment = _EPOCH + timedelta(microseconds=min(max(round(microseconds), _LEAST), _MOST))
     return str(moment.date()) if moment.time() == datetime.min.time() else moment.isoformat(" ").removesuffix(":00")
 
@@ -135,24 +134,19 @@ class Date(Numeric):
     dtype: ClassVar[str] = "datetime64[D]"
 
     def text(self, number: float | Fraction | Decimal) -> str:
-        """The date of a number, to the grid's unit."""
         return write_moment(math.floor(number) * self.microseconds)
 
     def rounded(self, number: float, digits: int) -> str:
-        """The date of a number, which has no digits behind the point."""
         return self.text(round(number))
 
     def point(self, number: float | Fraction | Decimal) -> CutPoint:
-        """The date of a number, as ``Cuts`` writes it."""
         return self.text(number)
 
     def describe(self) -> str:
-        """Describes the bounds and the number of cells."""
         between = f"{self.text(self.lower)} to {self.text(self.upper)}"
         return f"{self.type}s {between} in {self.cells:,} cells{self._missing}"
 
     def require_addable(self, name: str) -> None:
-        """Raises ``QueryError``, because dates have no sum."""
         raise QueryError(f"`{name}` has dates, which cannot be added up; ask noisy_avg for their average.")
 
     def shown(self, numbers: np.ndarray) -> np.ndarray:
@@ -160,14 +154,7 @@ class Date(Numeric):
         return np.rint(numbers).astype(np.int64).astype(self.dtype)
 
     def periods(self, period: Period) -> tuple[tuple[Value, ...], tuple[str, ...]]:
-        """Returns the names and limits of the years, quarters or months that overlap the bounds.
-
-        Args:
-            period: Years, quarters or months.
-
-        Returns:
-            The names, and the first days of all but the first.
-        """
+        """The names of the years, quarters or months within the bounds, and the first days of all but the first."""
         # 2023-11-20 to 2024-02-03 by quarters: from the fourth of 2023 to the first of 2024, with a
         # limit at 2024-01-01.
         first, last = (_months_of(self.text(number)) // _MONTHS[period] for number in (self.lower, self.upper))
@@ -241,5 +228,5 @@ class DateTime(Date):
     dtype: ClassVar[str] = "datetime64[m]"
 
     def shown(self, numbers: np.ndarray) -> np.ndarray:
-        """The times of numbers, each the nearest minute, datetime64 in seconds, which Arrow has."""
+        """The times of numbers, each the nearest minute, datetime64 in seconds, as in Arrow."""
         return super().shown(numbers).astype("datetime64[s]")

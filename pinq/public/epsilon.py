@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Privacy losses as integers of nano-epsilons (1e-9), and the error of an answer at a loss.
 
-Binary floats make three charges of 0.1 more than a grant of 0.3. So a loss is read as the decimal
-number that the caller wrote, held as an integer count of nano-epsilons, and rounded *up*: a charge
-is never less than what was asked, and noise is calibrated to the charge (``privacy.md`` 1.7a: exact
-fractions, never floats).
+Binary floats make three charges of 0.1 more than a grant of 0.3. So a loss is read as the caller's decimal number, held
+as an integer count of nano-epsilons, and rounded *up*: a charge is never less than the requested loss, and noise is
+calibrated to the charge (``privacy.md`` 1.7a: exact fractions, never floats).
 """
 
 from __future__ import annotations
@@ -40,11 +39,8 @@ class Exact(Fraction):
 class Epsilon:
     """A privacy loss, exact: a whole number of nano-epsilons.
 
-    It is written as a decimal number (``str``), compares and adds up with other losses only, and
-    never becomes a float on the way to a mechanism. A difference of two may be negative.
-
-    Attributes:
-        nano: The number of nano-epsilons.
+    It is written as a decimal number (``str``), compares and adds up with other losses only, and never becomes a float
+    on the way to a mechanism. A difference of two may be negative.
     """
 
     nano: int
@@ -81,9 +77,7 @@ class Epsilon:
 
     @classmethod
     def exactly(cls, loss: EpsilonLike, *, name: str = "epsilon") -> Epsilon:
-        """Reads a loss that a provider allows; it is never rounded.
-
-        Rounded up, it would be more than what was written.
+        """Reads a loss that a provider allows; it is never rounded, because rounded up it would be more.
 
         Raises:
             QueryError: As in ``of``, or finer than a nano-epsilon.
@@ -95,18 +89,17 @@ class Epsilon:
 
     @property
     def figures(self) -> str:
-        """Four figures, and at least two decimals where there are so many; rounded to the nearest."""
+        """Four figures, and at least two of the existing decimals; rounded to the nearest."""
         # .123456 is written .1235, 12.3456 is 12.35, and 1,234.567 is 1234.57.
         step = 10 ** min(7, max(0, len(str(self.nano)) - 4))
         return str(Epsilon(round(Fraction(self.nano, step)) * step))
 
     @property
     def exact(self) -> Exact:
-        """The loss as a number."""
         return Exact(self.nano, NANO)
 
     def per_row(self, distance: int) -> Fraction:
-        """Returns the loss that each single row may cause where neighbours differ by so many rows.
+        """The largest loss by each single row if neighbours differ by so many rows.
 
         Privacy:
             Noise for one row at ``epsilon / distance`` hides ``distance`` rows at ``epsilon``
@@ -126,10 +119,7 @@ class Epsilon:
     __rmul__ = __mul__
 
     def __floordiv__(self, shares: int) -> Epsilon:
-        """Returns one of so many equal shares, rounded down.
-
-        So all shares together are no more than the loss.
-        """
+        """One of so many equal shares, rounded down, so that all shares together are at most the loss."""
         return Epsilon(self.nano // shares) if isinstance(shares, int) else NotImplemented
 
     def __bool__(self) -> bool:
@@ -140,7 +130,7 @@ class Epsilon:
         return float(self.exact)
 
     def __str__(self) -> str:
-        """The shortest decimal, e.g. ``0.25``."""
+        """The shortest decimal, such as ``0.25``."""
         sign = "-" if self.nano < 0 else ""
         whole, rest = divmod(abs(self.nano), NANO)
         return sign + (f"{whole}.{rest:09d}".rstrip("0") if rest else str(whole))
@@ -189,7 +179,7 @@ def _fraction(value: object) -> Fraction:
 
 
 def standard_deviation(scale: float) -> float:
-    """Standard deviation of the noise, in rows: sqrt(2p) / (1 - p)."""
+    """The standard deviation of the noise, in rows: sqrt(2p) / (1 - p)."""
     if scale <= 0:
         return 0.0
     return math.exp(-0.5 / scale) * math.sqrt(2) / -math.expm1(-1 / scale)
@@ -220,6 +210,6 @@ def figures(number: float, digits: int = 3) -> str:
 def max_belief(epsilon: float, before: float) -> float:
     """The largest belief after the answers, from a belief before them; both between 0 and 1.
 
-    Odds grow by e^epsilon at most: from .5 at epsilon 1 to .731.
+    Odds grow by at most e^epsilon: from .5 at epsilon 1 to .731.
     """
     return before / (before + (1 - before) * math.exp(-epsilon))

@@ -17,12 +17,11 @@ number of finitely many bits, because exp of a rational number is transcendental
 bounds on C_j decide F_j, and more bits decide the digit with probability 1.
 
 Privacy:
-    Exact: whole numbers and fractions only. Bits are the operating system's (``bits.py``), or follow
-    from the key of a party that draws its share of a common noise.
-    Nothing overflows. The last digit has a scale of at most 1, so its table ends by j = 45. With
-    64**n < 64 scale <= 2^56, numbers that tables decide are below 46 * 2^56 < 2^62. Numbers that
-    more bits decide, and all of larger scales, are Python's; an answer stops at 64 bits, noise and all.
-    Held by: tests/privacy/test_noise_by_digits.py.
+    Exact: whole numbers and fractions only. Bits are the operating system's (``bits.py``), or follow from the key of a
+    party that draws its share of a common noise. Nothing overflows. The last digit has a scale of at most 1, so its
+    table ends by j = 45. With 64**n < 64 scale <= 2^56, numbers that tables decide are below 46 * 2^56 < 2^62. Numbers
+    that more bits decide, and all of larger scales, are Python's; an answer is clamped to 64 bits, with its noise. Held
+    by: tests/privacy/test_noise_by_digits.py.
 
 References:
     Ghosh, Roughgarden & Sundararajan 2009 (the law); Knuth & Yao 1976 (bits as they are needed).
@@ -45,11 +44,7 @@ LARGEST = 2**63 - 1
 
 
 class DiscreteLaplace:
-    """Noise of one scale.
-
-    Args:
-        scale: Greater than 0.
-    """
+    """Noise of one scale."""
 
     def __init__(self, scale: Fraction) -> None:
         bounded = next(n for n in count() if BASE**n >= scale)
@@ -58,7 +53,7 @@ class DiscreteLaplace:
         self._values = [np.array(BASE**place, dtype=kind) for place in range(bounded + 1)]
 
     def added(self, exact: np.ndarray, source: Bits = SYSTEM) -> np.ndarray:
-        """Returns whole numbers below 2^62 in size, each with noise of its own; int64, shape (numbers,)."""
+        """Whole numbers below 2^62 in size with independent noise; int64, shape (numbers,)."""
         return np.clip(exact + self.draw(len(exact), source), -LARGEST, LARGEST).astype(np.int64)
 
     def draw(self, numbers: int, source: Bits = SYSTEM) -> np.ndarray:
@@ -67,12 +62,7 @@ class DiscreteLaplace:
         return geometric[:numbers] - geometric[numbers:]
 
     def geometric(self, numbers: int, source: Bits = SYSTEM) -> np.ndarray:
-        """Draws independent geometric numbers, P[G >= k] = r**k, shape (numbers,), as ``draw`` does.
-
-        Args:
-            numbers: The count of numbers.
-            source: The source of bits; by default the operating system.
-        """
+        """Draws independent geometric numbers, P[G >= k] = r**k, shape (numbers,), as ``draw`` does."""
         drawn = np.zeros(numbers, dtype=np.int64)
         for digit, value in zip(self._digits, self._values, strict=True):
             drawn = drawn + digit.of(source.words(numbers), source) * value
@@ -80,12 +70,7 @@ class DiscreteLaplace:
 
 
 class Digit:
-    """One digit of geometric numbers.
-
-    Args:
-        step: P[d + 1] / P[d] is exp(-step).
-        bounded: Whether the digit is below ``BASE``.
-    """
+    """One digit of geometric numbers: P[d + 1] / P[d] is exp(-step); the last one is unbounded."""
 
     def __init__(self, step: Fraction, *, bounded: bool) -> None:
         self._step, self._bounded = step, bounded
@@ -93,7 +78,7 @@ class Digit:
         self._table = np.array([*takewhile(lambda end: end < last, self.ends(WORD)), last], dtype=np.uint64)
 
     def of(self, words: np.ndarray, source: Bits) -> np.ndarray:
-        """Returns the digits of uniform numbers that begin with these 64 bits."""
+        """The digits of uniform numbers that begin with these 64 bits."""
         digits = self._table.searchsorted(words)
         for place in np.flatnonzero(self._table[digits] == words):
             digits = digits.astype(object)
@@ -110,7 +95,7 @@ class Digit:
                 return digit
 
     def ends(self, bits: int) -> Iterator[int]:
-        """Gives 2^bits C_j, rounded down, for j = 0, 1, ...."""
+        """Yields 2^bits C_j, rounded down, for j = 0, 1, ...."""
         number, spare = 0, WORD + int(1 / self._step).bit_length()
         while not self._bounded or number < BASE - 1:
             for low, high in islice(self._bounds(bits + spare), number, None):
@@ -122,7 +107,7 @@ class Digit:
         yield 2**bits
 
     def _bounds(self, bits: int) -> Iterator[tuple[int, int]]:
-        """Gives 2^bits C_j, once not above it and once not below, each rounded down; not for a C_j of 1."""
+        """Yields 2^bits C_j, once not above it and once not below, each rounded down; not for a C_j of 1."""
         one = 2**bits
         low, high = exponential(self._step, bits)
         all_low, all_high = exponential(BASE * self._step, bits) if self._bounded else (0, 0)
@@ -134,12 +119,12 @@ class Digit:
 
 
 def exponential(step: Fraction, bits: int) -> tuple[int, int]:
-    """Returns bounds on 2^bits exp(-step), for a step above 0, from below and from above.
+    """Bounds on 2^bits exp(-step), for a step above 0, from below and from above.
 
-    With x = step / 2^n <= 1, exp(-x) is the sum of (-x)**i / i!, squared n times. A term is computed
-    from the one before and rounded down. It is at most 2 too small: e <= e' x / i + 1 for its
-    error e and the last one e', which starts at 0. From the first term that is 0, the rest of an
-    alternating falling series is at most that term, so at most 2.
+    With x = step / 2^n <= 1, exp(-x) is the sum of (-x)**i / i!, squared n times. A term is computed from the one
+    before and rounded down. It is at most 2 too small: e <= e' x / i + 1 for its error e and the last one e', which
+    starts at 0. From the first term that is 0, the rest of an alternating falling series is at most that term, so at
+    most 2.
     """
     squarings = int(step).bit_length()
     x = step / 2**squarings

@@ -13,8 +13,8 @@ entry points:
   the provider's ``pinq selftest`` fits
 - ``open`` in the group ``pinq.workbench``: the function of the command ``pinq workbench``
 
-The base install is what an analyst needs; each extra of ``pyproject.toml`` brings the modules
-listed here, and an error names the line that installs it.
+The base install has the analyst's needs; each extra of ``pyproject.toml`` brings the modules listed here, and an error
+names the line that installs it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ from pinq.errors import QueryError
 def plugin(group: str, name: str, missing: str) -> Any:
     """Loads the one object that is registered in a group under a name.
 
-    Args:
-        group: The entry points' group.
-        name: The entry point's name.
-        missing: The error's first sentence where nothing is registered; it says what to install.
+    ``missing`` is the error's first sentence if there is none.
 
     Raises:
         QueryError: No package registers it, or several do.
@@ -84,15 +81,10 @@ EXTRAS = {
 
 
 def optional(module: str, extra: str, need: str) -> ModuleType:
-    """Imports a module that an extra brings.
-
-    Args:
-        module: Its name, ``matplotlib.pyplot``.
-        extra: The extra that brings it where this is needed.
-        need: The beginning of the error: "drawing a tree needs matplotlib".
+    """Imports a module of an extra; ``need`` begins the error: "drawing a tree needs matplotlib".
 
     Raises:
-        ModuleNotFoundError: It is not installed; the error says which line installs it.
+        ModuleNotFoundError: It is not installed; the error has the line that installs it.
     """
     try:
         return import_module(module)
@@ -103,19 +95,16 @@ def optional(module: str, extra: str, need: str) -> ModuleType:
 
 
 def extra_of(module: str | None) -> str | None:
-    """Returns the first extra that brings a module's package; None for one that no extra brings."""
+    """The first extra that brings a module's package; None for none."""
     return next((extra for extra, packages in EXTRAS.items() if _package(module) in packages), None)
 
 
 def install_line(extra: str) -> str:
-    """Returns the line that installs an extra, from where this package was installed.
+    """The line that installs an extra, from the origin of this package.
 
-    The metadata of a package keeps the address of its source (the file ``direct_url.json``). A package
-    from an index has no such file; its name is enough. The folder of a wheel or of a clone may be gone,
-    as it is from an image; the line then leaves its place open.
-
-    Args:
-        extra: The extra's name, ``plot``.
+    The metadata of a package keeps the address of its source (the file ``direct_url.json``). A package from an index
+    has no such file; its name is enough. The folder of a wheel or of a clone may be gone, as it is from an image; the
+    line then leaves its place open.
     """
     try:
         origin = json.loads(distribution(PACKAGE).read_text("direct_url.json") or "{}")
@@ -131,5 +120,5 @@ def install_line(extra: str) -> str:
 
 
 def _package(module: str | None) -> str:
-    """Returns the first part of a module's name, empty where there is none."""
+    """The first part of a module's name; empty for none."""
     return (module or "").partition(".")[0]

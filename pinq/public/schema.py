@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The public facts: columns with their domains, adjacency, privacy unit, row cap.
 
-A schema keeps what was bound to it, within so many bytes: ``Kept`` is the one cache of schemas and engines.
+A schema keeps results of binding, within a limit of bytes: ``Kept`` is the one cache of schemas and engines.
 """
 
 from __future__ import annotations
@@ -39,18 +39,13 @@ ENTRY_BYTES = 512  # of a key, besides its value
 
 
 class Kept:
-    """Values by key, within a number of bytes; the least recently used values are dropped.
-
-    Args:
-        room: Bytes.
-    """
+    """Values by key, within ``room`` bytes; the least recently used values are dropped."""
 
     def __init__(self, room: int) -> None:
         self.room, self._taken, self._lock = room, 0, threading.Lock()
         self._values: dict[Hashable, tuple[Any, int]] = {}
 
     def get(self, key: Hashable) -> Any:
-        """The value; None where there is none."""
         with self._lock:
             if key not in self._values:
                 return None
@@ -66,7 +61,6 @@ class Kept:
         return value
 
     def put(self, key: Hashable, value: object, nbytes: int) -> None:
-        """Keeps a value, unless it is larger than all room."""
         nbytes += ENTRY_BYTES
         with self._lock:
             self._taken += nbytes - self._values.pop(key, (None, 0))[1]
@@ -80,7 +74,6 @@ class Kept:
             return [value for value, _ in self._values.values()]
 
     def clear(self) -> None:
-        """Forgets all."""
         with self._lock:
             self._values, self._taken = {}, 0
 
@@ -130,7 +123,7 @@ class Public(Declared):
 
 
 class Schema(Public):
-    """The public facts of a dataset. Needs no data and no secrets.
+    """The public facts of a dataset. It needs no data and no secrets.
 
     Examples:
         >>> import pinq
@@ -169,7 +162,7 @@ class Schema(Public):
 
     @cached_property
     def distance(self) -> int:
-        """Rows by which neighbouring tables differ: the factor from the cost of one row to a charge.
+        """The number of rows by which neighbouring tables differ: the factor from the cost of one row to a charge.
 
         Adding or removing one row: 1. Replacing one: 2. A unit of k rows: k times that (group
         privacy, privacy.md 1.1).
@@ -179,7 +172,7 @@ class Schema(Public):
 
     @cached_property
     def kept(self) -> Kept:
-        """The partitions and vectors that were bound to the schema before, by the identities of specs and losses."""
+        """The partitions and vectors that were bound to the schema, by the identities of specs and losses."""
         return Kept(KEPT_BYTES)
 
     @cached_property
@@ -189,18 +182,17 @@ class Schema(Public):
 
     @cached_property
     def categorical_columns(self) -> Mapping[str, Categorical]:
-        """The columns with lists of values."""
         return {name: column for name, column in self.columns.items() if isinstance(column, Categorical)}
 
     def column(self, name: object) -> Categorical | Numeric:
-        """A declared column, else ``QueryError`` that lists the columns."""
+        """A declared column; raises ``QueryError``, with the columns, for another name."""
         column = self.columns.get(name) if isinstance(name, str) else None
         if column is None:
             raise no_column(name, self.columns)
         return column
 
     def categorical(self, name: object) -> Categorical:
-        """A declared categorical column, else ``QueryError``."""
+        """A declared categorical column; raises ``QueryError`` for another name."""
         self.column(name)
         if name not in self.categorical_columns:
             raise QueryError(
@@ -209,21 +201,21 @@ class Schema(Public):
         return self.categorical_columns[str(name)]
 
     def numeric(self, name: object) -> Numeric:
-        """A declared numeric column, else ``QueryError``."""
+        """A declared numeric column; raises ``QueryError`` for another name."""
         self.column(name)
         if name not in self.numeric_columns:
             raise QueryError(f"`{name}` is categorical; a numeric column is needed here.")
         return self.numeric_columns[str(name)]
 
     def dated(self, name: object) -> Date:
-        """A declared column of dates, else ``QueryError``."""
+        """A declared column of dates; raises ``QueryError`` for another name."""
         column = self.column(name)
         if not isinstance(column, Date):
             raise QueryError(f"`{name}` has no dates; a column of dates is needed here.")
         return column
 
     def addable(self, name: object) -> Numeric:
-        """A declared column whose numbers have a sum, else ``QueryError``."""
+        """A declared column whose numbers have a sum; raises ``QueryError`` for another name."""
         column = self.numeric(name)
         column.require_addable(str(name))
         return column
@@ -243,7 +235,6 @@ class Schema(Public):
 
     @cached_property
     def digest(self) -> str:
-        """Identifies all that is public."""
         return hashlib.blake2b(
             json.dumps(self.model_dump(mode="json"), sort_keys=True).encode(), digest_size=16
         ).hexdigest()
@@ -276,7 +267,7 @@ def unit_text(unit: PrivacyUnit | None) -> str:
 
 
 class Cohorts(Declared):
-    """The cohorts of a table: each row belongs to one of them, for ever, by a column.
+    """The cohorts of a table: by a column, each row belongs for ever to one of them.
 
     Attributes:
         column: The column that names the cohort, such as a date of admission or a column of codes.

@@ -43,16 +43,7 @@ def create_app(
     reload: Reload | None = None,
     listening: Callable[[], None] = lambda: None,
 ) -> Starlette:
-    """Makes the application over open datasets; it closes them when it shuts down.
-
-    Args:
-        datasets: The served datasets.
-        settings: Limits; None for the usual ones.
-        log: The provider's log of requests.
-        metrics_address: The host, first port and number of ports of metrics; None for none.
-        reload: The function that SIGHUP calls; None to read the policies alone.
-        listening: A function that is called once queries can be answered.
-    """
+    """Makes the application over open datasets, with a provider's log; it closes them when it shuts down."""
     gate = Gate(datasets, settings or Settings(), log or RequestLog())
     readiness = Readiness(datasets, gate.workers, gate.log)
     gate.metrics.registry.register(readiness)
@@ -119,7 +110,7 @@ def _lifespan(
     reload: Reload,
     listening: Callable[[], None],
 ) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
-    """Makes the start and the end of serving: both are logged, and at the end all is closed."""
+    """Makes the start and the end of serving: both are logged, and at the end everything is closed."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -174,13 +165,9 @@ class Reload:
 
     Grants, tokens and terms need no reload: they are in the ledger, and take effect at once.
 
-    Args:
-        datasets: The served datasets.
-        log: The provider's log.
-
     Attributes:
-        certificate: A function that reads the certificate again, and returns whether it changed. If it
-            raises, the old certificate stays.
+        certificate: A function that reads the certificate again, and returns whether it changed; if it raises, the old
+            one stays.
     """
 
     def __init__(self, datasets: Datasets, log: RequestLog) -> None:

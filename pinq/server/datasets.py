@@ -32,23 +32,17 @@ T = TypeVar("T")
 
 
 class Users:
-    """Counts the users of an object, and closes it after the last one. It begins with one user.
-
-    Args:
-        close: A function that closes it.
-    """
+    """Counts the users of an object, first one, and closes it after the last one."""
 
     def __init__(self, close: Callable[[], None]) -> None:
         self._close, self._count, self._lock = close, 1, threading.Lock()
 
     def come(self) -> Users:
-        """Counts one more user."""
         with self._lock:
             self._count += 1
         return self
 
     def go(self) -> None:
-        """Counts one user less."""
         with self._lock:
             self._count -= 1
             is_last = self._count == 0
@@ -61,8 +55,6 @@ class DatasetState:
     """The state of an open dataset, by which another process can open the same one.
 
     Attributes:
-        policy: The policy under which it is open.
-        url: The place of its ledger.
         salt: The ledger's salt, which distinguishes it from another ledger in its place.
         source: The facts of its source's files, from before they were read.
         version: The version of the rows.
@@ -85,9 +77,6 @@ class Dataset:
     may share its engine and ledger, which are closed with their last user.
 
     Attributes:
-        policy: The policy under which it is open.
-        ledger: The ledger that is charged.
-        curator: The monitor that answers requests.
         rows: The encoded rows, and their version.
         meter: The meter of its analysts' work.
         trouble: The reason why its ledger last failed a request, until it can be written again.
@@ -114,15 +103,7 @@ class Dataset:
         table: str | None = None,
         meter: Meter | None = None,
     ) -> Dataset:
-        """Opens a policy's ledger and encodes its source, as an act of the provider.
-
-        Args:
-            policy: The reviewed policy.
-            data: The table to encode; None for the policy's source.
-            processes: The number of processes that serve it.
-            table: The table's name, if the policy has several.
-            meter: The counter of analysts' work at the policy's other tables; None for a new one.
-        """
+        """Opens a policy's ledger and encodes its source, as an act of the provider."""
         loaded = load_policy(policy).at(table)
         with ExitStack() as refused:
             ledger = open_ledger(loaded, heads=heads_folder())
@@ -134,10 +115,6 @@ class Dataset:
     @classmethod
     def beside(cls, state: DatasetState, meter: Meter) -> Dataset:
         """Opens a dataset that another process has open, with the same rows; logs nothing.
-
-        Args:
-            state: The dataset's state in the other process.
-            meter: The meter of analysts' work.
 
         Raises:
             PolicyError: The source cannot be read, or changed since.
@@ -159,15 +136,15 @@ class Dataset:
     def renewed(self, policy: Policy) -> Dataset:
         """Opens it under a policy that may have changed, by the rules of a start.
 
-        Ledger and codes are kept if they would be equal. The policy is logged last, so a source that
-        cannot be read leaves no trace of a policy that never held.
+        Ledger and codes are kept if they would be equal. The policy is logged last, so that an unreadable source leaves
+        no trace of the new policy.
 
         Returns:
-            This dataset if nothing changed, else another one. This one goes on answering.
+            This dataset if nothing changed, else another one; this one goes on answering.
 
         Raises:
-            PolicyError, LedgerError: As ``open``. The dataset is served as before; the ledger may have
-                one more version of the rows, without queries.
+            PolicyError, LedgerError: As ``open``. The old dataset stays; the ledger may have one more version of the
+                rows, without queries.
         """
         policy.require_reviewed()
         same, source = url_of(ledger_url(policy)) == self.ledger.url, source_facts(policy)
@@ -207,7 +184,6 @@ class Dataset:
         return opened
 
     def close(self) -> None:
-        """Ends serving it; it is closed when its last lease has ended."""
         self.users.go()
 
     def _end(self) -> None:
@@ -216,29 +192,25 @@ class Dataset:
 
     @property
     def state(self) -> DatasetState:
-        """The state by which another process can open it."""
         rows = self.rows
         return DatasetState(self.policy, self.ledger.url, self.ledger.salt, rows.source, rows.version, rows.closed)
 
     @property
     def engine(self) -> Engine:
-        """The engine that counts for the curator."""
         return self.rows.engine
 
     @property
     def source(self) -> tuple[FileFacts, ...]:
-        """The facts of the source's files, from before they were read."""
         return self.rows.source
 
     @property
     def name(self) -> str:
-        """The name by which analysts know it."""
         return self.policy.name
 
     def outdated(self) -> str:
         """The change of the source's files since they were encoded, in words; empty for none.
 
-        Only facts of files are read, not their content, so the cost follows the number of files.
+        Only facts of files are read, so the cost is proportional to the number of files.
         """
         try:
             now = source_facts(self.policy)
@@ -264,7 +236,6 @@ def _require_same(policy: Policy, source: tuple[FileFacts, ...]) -> None:
 
 
 def _codes(policy: Policy) -> tuple[object, ...]:
-    """The declarations that, with the source's content, decide a table's codes and their counting."""
     return policy.schema_, policy.source, policy.csv, policy.reading, policy.rows_version, policy.cohorts, policy.folder
 
 
@@ -273,7 +244,7 @@ class Reloaded:
     """The changes by a reload of the policies: names of datasets, with their differences.
 
     Attributes:
-        failed: The policies that could not be reloaded, with reasons. The old datasets stay.
+        failed: The policies that could not be reloaded, with reasons; their old datasets stay.
     """
 
     changed: tuple[str, ...] = ()
@@ -289,11 +260,8 @@ _Read = tuple[dict[str, Dataset], dict[str, Path], tuple[Path, ...], dict[Path, 
 class Datasets:
     """All datasets of a server, by name.
 
-    Args:
-        datasets: The served datasets.
-
     Attributes:
-        served: The datasets by name. A reload replaces the whole mapping, so a reader sees one state.
+        served: The datasets by name; a reload replaces the whole mapping, so a reader sees one state.
         files: The policy file of each.
         drafts: Policy files of a folder that are not served, because they are not reviewed yet.
         failed: The policies that could not be opened at the start or the last reload, with reasons.
@@ -321,8 +289,8 @@ class Datasets:
             required: The files without which the server does not start.
 
         Raises:
-            PolicyError: None can be opened; a named file is not a policy, or not reviewed; two
-                policies have one name; or several processes would pad.
+            PolicyError: None can be opened; a named file is not a policy, or not reviewed; two policies have one name;
+                or several processes would pad.
             LedgerError: A ledger cannot be trusted, and there is nothing else to serve.
         """
         datasets, must = cls(()), {*required}
@@ -338,10 +306,12 @@ class Datasets:
         return datasets
 
     def reload(self) -> Reloaded:
-        """Reads all policies again. If a policy cannot be opened, its old dataset stays.
+        """Reads all policies again.
 
-        A policy that was removed from a folder is no longer served. Running queries end under the policy
-        that admitted them.
+        A policy that cannot be opened leaves its old dataset, and a policy that was removed from a folder is no longer
+        served.
+
+        Running queries end under the policy that admitted them.
         """
         try:
             policy_files = self._listed()
@@ -350,7 +320,6 @@ class Datasets:
         return self._swap(*self._read(policy_files))
 
     def _listed(self) -> list[tuple[Path, Path]]:
-        """The present policy files, each with the path that led to it."""
         return [(path, file) for path in self._paths for file in _files(path)]
 
     def _read(self, paths: Sequence[tuple[Path, Path]]) -> _Read:
@@ -401,7 +370,6 @@ class Datasets:
         drafts: tuple[Path, ...],
         faults: Mapping[Path, PinqError],
     ) -> Reloaded:
-        """Replaces the served datasets."""
         failed = tuple(map(str, faults.values()))
         if not served:
             verb = "is" if len(drafts) == 1 else "are"
@@ -423,7 +391,7 @@ class Datasets:
 
     @contextmanager
     def leased(self, name: str) -> Iterator[Dataset]:
-        """Keeps a dataset open; for an unknown name any other, so that both take the same time."""
+        """Keeps a dataset open; for an unknown name another, so that both take the same time."""
         with self._lock:  # a reload must not close it between the two lines
             dataset = self.served.get(name, next(iter(self.served.values())))
             dataset.users.come()
@@ -437,7 +405,6 @@ class Datasets:
         return any(dataset.ledger.known_grant_of_token(hashed) is not None for dataset in self.served.values())
 
     def close(self) -> None:
-        """Closes every engine and ledger."""
         for dataset in self.served.values():
             dataset.close()
 

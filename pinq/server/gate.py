@@ -5,12 +5,11 @@
 
     token - limits - the token's queue: body - a thread: authorise, work - padding - log - response
 
-With padding a token's requests run one at a time. The clock of a request starts after its body was
-read, when its work begins, and the request keeps its turn until the end of the time bucket. So the
-token's next request does not begin, and has no date, before the bucket ends. If clocks started at
-arrival, or ran side by side, a client could shift work within a bucket and so measure its time more
-finely. Every failure becomes an error of one shape. Blocking work (ledger, engine) never runs on the
-event loop.
+With padding a token's requests run one at a time. The clock of a request starts after its body was read, when its work
+begins, and the request keeps its turn until the end of the time bucket. So the token's next request does not begin, and
+has no date, before the bucket ends. If clocks started at arrival, or ran in parallel, a client could shift work within
+a bucket and so measure its time more finely. Every failure becomes an error of one shape. Blocking work (ledger,
+engine) never runs on the event loop.
 """
 
 from __future__ import annotations
@@ -54,11 +53,6 @@ _HEADERS = {PROTOCOL_HEADER: PROTOCOL, REVISION_HEADER: str(REVISION), "Cache-Co
 class Gate:
     """Lets requests through to the datasets.
 
-    Args:
-        datasets: The served datasets.
-        settings: The limits.
-        log: The provider's log.
-
     Attributes:
         people: The sign-in; None if no policy declares one.
 
@@ -87,8 +81,8 @@ class Gate:
             http: The request; its path names the dataset.
             route: The name of the route in log and metrics.
             work: A function that makes the answer.
-            charges: Whether the work reveals nothing before its charge, which checks the token. Then
-                the ledger need not be read for the token alone.
+            charges: Whether the work reveals nothing before its charge, which checks the token, so that the ledger need
+                not be read for the token alone.
         """
         address = http.client.host if http.client else "-"
         token = _token(http)
@@ -188,8 +182,8 @@ class Gate:
     async def _look(self, http: Request, visit: Visit, stop: Callable[[float], None]) -> None:
         """Stops work if its client disconnected or its grant ended.
 
-        With padding a disconnect stops work only at the end of a time bucket. Else the log would show
-        whether the work was done at a moment that the client chose.
+        With padding a disconnect stops work only at the end of a time bucket. Otherwise the log would show whether the
+        work was done at a moment that the client chose.
         """
         dataset, _ = visit.opened
         if await http.is_disconnected():
@@ -262,7 +256,7 @@ class Gate:
 
 
 async def read_body(http: Request, limit: int, seconds: float) -> bytes:
-    """Reads a body. Raises ``QueryError`` if it has more than ``limit`` bytes, or comes too late."""
+    """Reads a body; raises ``QueryError`` for more than ``limit`` bytes, or if it comes too late."""
     chunks, size = [], 0
     try:
         async with asyncio.timeout(seconds):
@@ -277,7 +271,7 @@ async def read_body(http: Request, limit: int, seconds: float) -> bytes:
 
 
 def failure(error: PinqError, status: int | None = None) -> Response:
-    """Makes the response for an error. A ledger's error names files, so its text is replaced."""
+    """Makes the response for an error; a ledger's error names files, so its text is replaced."""
     shown, headers = error, dict(_HEADERS)
     match error:
         case LedgerError():

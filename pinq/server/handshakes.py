@@ -35,7 +35,6 @@ class ServerLoop(Loop):
     """uvloop, or asyncio's loop, whose TLS servers bound their handshakes."""
 
     async def create_server(self, protocol_factory: Any, *args: Any, **words: Any) -> Any:
-        """Makes a server; a server without TLS as usual."""
         context, listening = words.get("ssl"), words.get("sock")
         if context is None or listening is None:
             return await super().create_server(protocol_factory, *args, **words)
@@ -47,17 +46,7 @@ class ServerLoop(Loop):
 
 
 class TlsServer:
-    """A server that accepts each connection itself, and bounds the number of handshakes.
-
-    Args:
-        loop: The running loop.
-        factory: The function that makes the protocol of a connection.
-        listening: The socket that listens.
-        context: The context of handshakes.
-
-    Attributes:
-        sockets: The socket that listens.
-    """
+    """Accepts each connection itself, and bounds the number of handshakes."""
 
     def __init__(
         self,

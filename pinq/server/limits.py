@@ -26,8 +26,8 @@ class Settings:
 
     Attributes:
         threads: The number of light requests at a time.
-        heavy: The number of heavy requests at a time, each in a worker process; at most one for each
-            dataset and for each token. One more worker is for short requests.
+        heavy: The number of heavy requests at a time, each in a worker process, at most one for each dataset and each
+            token; one more worker is for short requests.
         light_work: The largest work of a light request, in units (a fiftieth of a second).
         moment_work: The largest work of a short request, in units (a tenth of a second).
         light_body: The largest body, in bytes, that is read in the server's process.
@@ -124,9 +124,8 @@ class TokenQueues:
 class AuthThrottle:
     """Counts wrong tokens by address and minute, so that guessing is useless.
 
-    Above the limit only issued tokens are checked, as far as this process knows without reading a
-    ledger. So wrong tokens from one address never lock out valid tokens from it. A minute begins with
-    its first wrong token.
+    Above the limit only issued tokens are checked, as far as this process knows without reading a ledger, so wrong
+    tokens from one address never lock out valid tokens from it. A minute begins with its first wrong token.
     """
 
     settings: Settings
@@ -147,7 +146,7 @@ class AuthThrottle:
     def right(self, hashed: str, dataset: str) -> None:
         """Notes a token that opened a dataset; the last few thousand are kept.
 
-        The token may be revoked later, so the ledger is still asked each time.
+        The token may be revoked later, so the ledger is still read each time.
         """
         self._right.pop(hashed, None)
         self._right[hashed] = dataset
@@ -161,7 +160,7 @@ class AuthThrottle:
     def wrong(self, address: str, hashed: str) -> None:
         """Notes a token that did not open the requested dataset.
 
-        An issued token is no guess: its analyst mistook the dataset, or was revoked.
+        An issued token is no guess: its analyst used another dataset's name, or it was revoked.
         """
         if hashed in self._right or self.is_token(hashed):
             return

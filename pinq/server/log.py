@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The provider's logs: one line for each request, and the causes of internal errors.
 
-The log of requests has one JSON object a line: the analyst, the route and the result of each request, never a value,
-a row or a token. The causes of internal errors may quote rows, so they go to a file or are dropped.
+The log of requests has one JSON object a line: the analyst, the route and the result of each request, never a value, a
+row or a token. The causes of internal errors may quote rows, so they go to a file or are dropped.
 """
 
 from __future__ import annotations
@@ -37,9 +37,6 @@ class RequestLog:
 
     A line that cannot be written (a full disk, a closed pipe) is dropped and counted, so that no paid
     answer is lost with it.
-
-    Args:
-        file: The file; made with mode 0600, appended to.
 
     Attributes:
         lost: The number of lines that could not be written.
@@ -86,7 +83,6 @@ class RequestLog:
         logger.propagate = False
 
     def close(self) -> None:
-        """Closes the file."""
         if self._out is not sys.stderr:
             with suppress(OSError):  # the disk may be full
                 self._out.close()

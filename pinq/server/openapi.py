@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenAPI document, made from the models that read requests and write answers."""
+"""The OpenAPI document, made from the models of requests and answers."""
 
 from __future__ import annotations
 

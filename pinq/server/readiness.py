@@ -64,11 +64,6 @@ class Readiness(Collector):
     """Examines all components that answers need, on a separate thread, because a ledger may hang.
 
     Prometheus reads the same findings.
-
-    Args:
-        datasets: The served datasets.
-        workers: The processes for long work.
-        log: The provider's log.
     """
 
     def __init__(self, datasets: Datasets, workers: Workers, log: RequestLog) -> None:
@@ -94,7 +89,6 @@ class Readiness(Collector):
             await self.state()
 
     def close(self) -> None:
-        """Ends its thread, without waiting for a ledger that hangs."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _look(self) -> Findings:
@@ -178,13 +172,7 @@ class Metrics:
             self._refusals.labels(dataset, code).inc()
 
     def serve(self, host: str, port: int, ports: int = 1) -> Callable[[], None]:
-        """Answers Prometheus, in a thread; returns a function that ends it.
-
-        Args:
-            host: The address.
-            port: The first port; each of several processes takes the first free one.
-            ports: The number of possible ports.
-        """
+        """Answers Prometheus, in a thread, at the first free of ``ports`` ports; returns a function that ends it."""
         for free in range(port, port + ports):
             try:
                 server, thread = start_http_server(free, addr=host, registry=self.registry)
@@ -202,11 +190,9 @@ class Metrics:
 
 
 def problem_of(dataset: Dataset, *, probe: bool = False) -> str:
-    """The reason why a dataset's queries cannot be answered; empty for none.
+    """The reason why a dataset's queries cannot be answered, empty for none.
 
-    Args:
-        dataset: The open dataset.
-        probe: Whether to write to its ledger; after a failed request that is done always.
+    ``probe`` writes to its ledger, as always after a failed request.
     """
     try:
         if probe or dataset.trouble:

@@ -27,16 +27,9 @@ class Visit:
     """The facts about a request on its way through the server.
 
     Attributes:
-        dataset_name: The name of the requested dataset.
-        token: The digest of its token.
-        route: The name of the route in log and metrics.
-        address: The address of its client.
-        deadline: The limits of work and time.
         leased: The open dataset of this name; any other for an unknown name.
         dataset, grant: The dataset and grant of its token; None until it is accepted.
-        request: The id of the request; None until it is read.
         reason: The reason why a token's owner is unknown, for the log.
-        started: The time of its arrival.
         clock: The time at which its work began; buckets are counted from it.
         padded: Whether it has waited for the end of its bucket.
     """
@@ -56,15 +49,11 @@ class Visit:
     padded: bool = False
 
     def authorise(self, *, fresh: bool = True) -> None:
-        """Checks its token.
-
-        Args:
-            fresh: Whether to read the ledger for it; else the state that this process has read counts.
+        """Checks its token; unless ``fresh``, by the state that this process has read.
 
         Raises:
-            NotAuthorised: One text, after reading one ledger, for an unknown dataset and for a token
-                that is wrong, expired, revoked or another dataset's. The gate hides remaining
-                differences of time.
+            NotAuthorised: One text, after reading one ledger, for an unknown dataset and for a token that is wrong,
+                expired, revoked or another dataset's; the gate hides remaining differences of time.
         """
         self.dataset = self.grant = None
         assert self.leased is not None
@@ -104,8 +93,8 @@ def begun(work: Work, visit: Visit, body: bytes) -> str:
 def remembered(work: Work, visit: Visit, body: bytes) -> str:
     """Does work that reveals nothing before its charge, which checks the token.
 
-    The ledger is read for the token alone only if this process does not know it. Reading it always
-    would make a count 1.2 times as expensive over PostgreSQL.
+    The ledger is read for the token alone only if this process does not know it. Otherwise a count over PostgreSQL
+    would be 1.2 times as expensive.
     """
     try:
         visit.authorise(fresh=False)

@@ -51,16 +51,11 @@ class Start:
 
     Attributes:
         policies: Policy files, and folders of them.
-        host: The address to listen on.
-        port: The port to listen on; 0 takes a free one.
-        tls_cert: Certificate chain, PEM.
-        tls_key: Its private key, PEM.
         insecure_http: Whether to serve plain HTTP, to this machine only.
         log: The file of the log of requests; None for the standard error stream.
         metrics: Host and port for Prometheus; None for no metrics.
         rate: The requests a second for one token.
         connections: The limit of open connections.
-        proxy: The address of a proxy whose reported client addresses are accepted; empty for none.
         workers: The number of processes.
         head_key: The file of the secret key that signs heads; None to sign none.
         required: The policy files that each of several processes must open, because they are served.
@@ -137,7 +132,6 @@ class Start:
         )
 
     def _options(self, connections: int) -> dict[str, Any]:
-        """The options of uvicorn."""
         tls = {} if self.insecure_http else {"ssl_certfile": self.tls_cert, "ssl_keyfile": self.tls_key}
         return tls | {
             "http": "h11",  # it bounds the size of headers, which the C parser does not
@@ -229,13 +223,7 @@ def _end_with_parent() -> None:
 
 
 class _ServerCertificate:
-    """A certificate that a running server can reload.
-
-    Args:
-        context: The TLS context of handshakes.
-        cert: Certificate chain, PEM.
-        key: Its private key, PEM.
-    """
+    """A certificate that a running server can reload."""
 
     def __init__(self, context: ssl.SSLContext, cert: Path | None, key: Path | None) -> None:
         assert cert is not None
@@ -244,10 +232,9 @@ class _ServerCertificate:
         self._content = self._read()
 
     def renew(self) -> bool:
-        """Uses the present content of the files for new handshakes; open connections are kept.
+        """Uses the present content of the files for new handshakes, and returns whether it changed.
 
-        Returns:
-            Whether the content changed.
+        Open connections are kept.
 
         Raises:
             PolicyError: The files are not a certificate with its key; the old one stays.
@@ -270,7 +257,7 @@ class _ServerCertificate:
 
 
 def _room(connections: int, log: RequestLog) -> int:
-    """The limit of open connections: the wanted number, or fewer if this process may not open enough files."""
+    """The limit of open connections, or fewer if this process may not open enough files."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -304,7 +291,7 @@ def require_secure(host: str, tls_cert: Path | None, tls_key: Path | None, insec
 
 
 def _require_pair(tls_cert: Path, tls_key: Path) -> ssl.SSLContext:
-    """Returns the TLS context of a certificate and its key. Raises ``PolicyError`` for other files."""
+    """The TLS context of a certificate and its key; raises ``PolicyError`` for other files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # Without a password here, an encrypted key would ask for it on a terminal.
@@ -322,10 +309,6 @@ def _require_pair(tls_cert: Path, tls_key: Path) -> ssl.SSLContext:
 
 def bind(host: str, port: int) -> socket.socket:
     """Binds a port without listening yet, so that connections are refused until the server is up.
-
-    Args:
-        host: The address to listen on.
-        port: The port; 0 for a free one.
 
     Raises:
         PolicyError: The port cannot be bound.

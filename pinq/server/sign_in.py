@@ -37,7 +37,7 @@ TEXTS, TIMES = ("iss", "sub", "azp", "jti"), ("exp", "iat", "nbf")  # claims by 
 
 
 class Unknown(Exception):
-    """An invalid token; the text, for the provider's log, has no part of the token."""
+    """An invalid token; the text, for the provider's log, contains no part of the token."""
 
 
 class People:
@@ -64,7 +64,7 @@ class People:
         self._renewal, self._over = threading.Event(), threading.Event()
 
     def opened_by(self, token: str, dataset: Dataset | None) -> str:
-        """Returns the digest under which a token's person may have a grant of a dataset.
+        """The digest under which a token's person may have a grant of a dataset.
 
         A group of the policy grants only a name that the ledger has never named: an ended grant of any
         kind stays ended until the data provider grants the name again. For an unknown dataset the token
@@ -133,7 +133,7 @@ class People:
             raise Unknown("an ID token for several clients was not made for this one (azp)")
 
     def _claims(self, token: str) -> dict[str, Any]:
-        """Returns the claims of a token that the identity provider signed with a known key."""
+        """The claims of a token that the identity provider signed with a known key."""
         self._jws.extract_compact(token.encode())  # a malformed token must not trigger a renewal of keys
         if monotonic() >= self._keys_time + KEYS_SECONDS:
             raise Unknown(f"{self._issuer} gives no keys")
@@ -151,12 +151,11 @@ class People:
         threading.Thread(target=self._renewing, name="pinq-keys", daemon=True).start()
 
     def close(self) -> None:
-        """Ends the thread."""
         self._over.set()
         self._renewal.set()
 
     def renew(self) -> None:
-        """Reads the provider's keys. If that fails, the keys of the last hour stay valid."""
+        """Reads the provider's keys; if that fails, the keys of the last hour stay valid."""
         self._renewal.clear()
         try:
             self._keys, self._keys_time = self._jwk.KeySet.import_key_set(self._published()), monotonic()
@@ -169,7 +168,6 @@ class People:
             self.renew()
 
     def _published(self) -> Any:
-        """Reads the provider's public keys."""
         import httpx  # a fifth of a second of each server's start, which most need not
 
         with httpx.Client(verify=ssl.create_default_context(), timeout=TIMEOUT) as client:

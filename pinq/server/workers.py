@@ -65,11 +65,7 @@ class WorkerTask:
     """A request for a worker.
 
     Attributes:
-        visit: The request's dataset, token and deadline.
-        work: The function that is applied to the body.
-        body: The body, unread.
         state: The state of the dataset in the server.
-        served: The names of all served datasets.
     """
 
     visit: Visit
@@ -84,10 +80,9 @@ class WorkerOutcome:
     """The outcome of a task.
 
     Attributes:
-        request: The request's id; None if it was not read.
         payload: The answer as JSON; empty after an error.
-        error: The error, or None. A ``PolicyError`` means that the worker cannot open the dataset in
-            the server's state, and that nothing was done.
+        error: The error, or None. A ``PolicyError`` means that the worker cannot open the dataset in the server's
+            state, and has done nothing.
     """
 
     request: str | None
@@ -108,7 +103,6 @@ class _Worker:
         self._tasks, self._answers = SimpleQueue[WorkerTask](), SimpleQueue[Failure | None]()
 
     def run(self) -> None:
-        """Does one task after the other."""
         threading.Thread(target=self._listen, name="pinq-server", daemon=True).start()
         while True:
             outcome = self._done(self._tasks.get())
@@ -202,7 +196,6 @@ class WorkerProcess:
     """The server's side of a worker.
 
     Attributes:
-        process: The process.
         stdin, stdout: The ends of its pipes, for writing and for reading.
         life: The time of its last heartbeat; 0 while it starts.
         outcome: The future outcome of its task, with the result None if the process ends; None if idle.
@@ -223,7 +216,7 @@ class WorkerProcess:
             self.stdin.write(struct.pack("!i", len(data)) + data)
 
     async def heard(self) -> Any:
-        """The next message. Raises ``EOFError`` if the process has ended."""
+        """The next message; raises ``EOFError`` if the process has ended."""
         (size,) = struct.unpack("!i", await self.stdout.readexactly(4))
         return pickle.loads(await self.stdout.readexactly(size))
 
@@ -233,7 +226,6 @@ class WorkerProcess:
             self.send(end)
 
     def settle(self, outcome: WorkerOutcome | None) -> None:
-        """Sets its task's outcome."""
         if self.outcome is not None and not self.outcome.done():
             self.outcome.set_result(outcome)
         self.outcome = None
@@ -252,11 +244,6 @@ class Workers:
     At most one heavy request of each dataset and of each token runs at a time. At most one request with
     a very large body runs at all, because it may take hundreds of megabytes. One more worker is for
     short requests.
-
-    Args:
-        datasets: The served datasets.
-        settings: The limits.
-        log: The provider's log.
 
     Attributes:
         problem: The reason why long work cannot be answered now; empty for none.
@@ -280,17 +267,10 @@ class Workers:
             await self._changed.wait_for(lambda: self.ends or len(self.alive) == len(self._keepers))
 
     async def do(self, visit: Visit, work: Work, body: bytes, look: Look, *, heavy: bool) -> str:
-        """Does a request's work in a worker.
+        """Does a request's work in a worker, ``heavy`` unless it is short; ``look`` checks whether it should end.
 
         A thread of the server does the work for a warehouse's dataset, whose rows are read once only,
         and for a dataset that a worker cannot open in the server's state.
-
-        Args:
-            visit: The request, whose token was accepted.
-            work: The work.
-            body: The body, unread.
-            look: A function that checks whether the request should end.
-            heavy: Whether the request is not short.
 
         Raises:
             Unavailable: Two processes ended at the request, perhaps after the charge.
@@ -396,8 +376,8 @@ class Workers:
     async def _hear(self, worker: WorkerProcess) -> None:
         """Takes a worker's messages until it ends (``EOFError``) or is silent (``TimeoutError``).
 
-        Silence is counted in looks. A server that was stopped itself, with or without its workers, has one look
-        for all that time, and hears them before the next.
+        Silence is counted in looks: a server that was stopped, with or without its workers, has one look for all that
+        time, and hears them before the next.
         """
         taking, silent = asyncio.create_task(self._take(worker)), 0.0
         try:
