@@ -78,7 +78,7 @@ class State(Protocol):
 
     @classmethod
     def from_dict(cls, stored: Any) -> Self:
-        """Reads what ``to_dict`` wrote. Raises ``QueryError`` unless it is whole and valid."""
+        """Reads a result of ``to_dict``; raises ``QueryError`` unless it is whole and valid."""
 
 
 class Model(State, Protocol):
@@ -93,7 +93,7 @@ class Model(State, Protocol):
 
     @property
     def classes(self) -> tuple[Value, ...]:
-        """The target's values as declared; none where it is numeric."""
+        """The target's values as declared; none for a numeric target."""
 
     @property
     def importances(self) -> Mapping[str, float]:
@@ -128,11 +128,11 @@ class FitPlan(ABC, Generic[Source]):
 
     @abstractmethod
     def notes(self) -> Iterable[str]:
-        """Returns useful facts, one sentence each."""
+        """Useful facts, one sentence each."""
 
     @abstractmethod
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns likely problems, one sentence each, for a number of rows; None for ``max_rows``."""
+        """Likely problems, one sentence each, for a number of rows; None for ``max_rows``."""
 
     def rehearse(self, handle: PrivateQueryable) -> None:
         """Raises the refusals of the heaviest queries, before any is paid; by default there are none."""
@@ -149,10 +149,10 @@ class FitPlan(ABC, Generic[Source]):
 
     @abstractmethod
     def learn(self, source: Source) -> Any:
-        """Asks all queries, and returns what was learned."""
+        """Sends all queries; returns the learned state."""
 
     def plan(self, rows: int | None) -> Plan:
-        """Returns the plan for a number of rows; None for ``max_rows``."""
+        """The plan for a number of rows; None for ``max_rows``."""
         if rows is not None:
             whole_number("rows", rows, 0, 2**33)
         notes, warnings = tuple(self.notes()), self.warnings(rows)
@@ -166,10 +166,10 @@ class Miner(Parameterised, ABC):
 
     Attributes:
         schema_: The public schema under which it learned.
-        cost_: The exact cost of the last ``fit``. ``set_params`` changes the shown parameters and
-            the cost of the next ``fit``; the fitted model and its cost stay as they are.
-        feature_names_in_: The schema's columns other than the target, shape (n_features_in_,). A
-            tree asks for those that it splits by, by name.
+        cost_: The exact cost of the last ``fit``. ``set_params`` changes the shown parameters and the cost of the next
+            ``fit``, not the fitted model and its cost.
+        feature_names_in_: The schema's columns other than the target, shape (n_features_in_,). A tree reads those by
+            which it splits, by name.
         n_features_in_: Their number.
         card_: The ``Card`` of a scorecard; the ``Participants`` of a tree of several data owners.
         owners_: The ``Participants`` of a scorecard of several data owners.
@@ -192,7 +192,7 @@ class Miner(Parameterised, ABC):
 
     @abstractmethod
     def _checked(self, schema: Schema, target: str) -> FitPlan[Any]:
-        """Returns the fit, every parameter checked before anything is spent."""
+        """The fit, with every parameter checked before anything is spent."""
 
     def fit(self, handle: PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
         """Learns from the rows behind a handle.
@@ -212,7 +212,7 @@ class Miner(Parameterised, ABC):
         return self._run(fit, handle, target, reuse=reuse)
 
     def _run(self, fit: FitPlan[Any], handle: PrivateQueryable, target: object, *, reuse: bool) -> Self:
-        """Asks all queries of a checked fit, after its warnings and the check of the budget."""
+        """Sends all queries of a checked fit, after its warnings and the check of the budget."""
         with unspent():
             require_given(self)
             warnings = fit.warnings(None)
@@ -227,11 +227,10 @@ class Miner(Parameterised, ABC):
         return self._fitted(model, bill.total)
 
     def fitted_again(self, handle: PrivateQueryable) -> Self:
-        """Fits a copy with the same parameters and the same target."""
         return type(self)(**self._fit_params).fit(handle, self._model.target or "")
 
     def plan(self, schema: Schema, target: str, *, rows: int | None = None) -> Plan:
-        """Returns the queries of ``fit`` and their costs, for free: it reads the schema only.
+        """Returns the queries of ``fit`` and their costs, for free.
 
         Args:
             schema: The public schema, ``handle.schema``.
@@ -287,13 +286,12 @@ class Miner(Parameterised, ABC):
         )
 
     def _repr_html_(self) -> str:
-        """Returns the parameters, and once fitted the cost and what was learned."""
+        """The parameters, and after a fit the cost and the model, as HTML."""
         if not hasattr(self, "cost_"):
             return f"<p>{escape(repr(self))}, not fitted</p>"
         return f"<p>{escape(repr(self))}, cost {loss_text(self.cost_)}</p>{self._shown()}"
 
     def _shown(self) -> str:
-        """Returns the model, as HTML."""
         return str(self._model._repr_html_())
 
     def to_json(self) -> str:
@@ -305,7 +303,7 @@ class Miner(Parameterised, ABC):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Reads what ``to_json`` wrote. Raises ``QueryError`` if it is something else."""
+        """Reads a result of ``to_json``; raises ``QueryError`` for another text."""
         stored, params, cost = read_stored(cls, text, VERSION)
         miner: Self = cls(**params)
         return miner._restored(stored, cost)
@@ -321,7 +319,7 @@ class Miner(Parameterised, ABC):
         """Returns the model as a table: a row for each node of a tree or forest."""
 
     def _told(self) -> Mapping[str, str]:
-        """Returns the model, in names and texts."""
+        """The model, in names and texts."""
         return {"learned": self._in_a_line()}
 
     def _in_a_line(self) -> str:
@@ -329,11 +327,10 @@ class Miner(Parameterised, ABC):
         return repr(self._model)
 
     def _plan_of(self, fitted: Any) -> Plan:
-        """Returns the plan of a miner with the parameters of the fit."""
+        """The plan of a miner with the parameters of the fit."""
         return fitted.plan(self.schema_, self._model.target)
 
     def _stored(self) -> dict[str, object]:
-        """Returns the model, as JSON has it."""
         return {self._state.kept_as: self._model.to_dict()}
 
     def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
@@ -341,7 +338,7 @@ class Miner(Parameterised, ABC):
         return self._fitted(self._state.from_dict(stored.get(self._state.kept_as)), cost)
 
     def _fitted(self, model: Any, cost: Fraction, columns: Iterable[str] = (), name: str = "") -> Self:
-        """Keeps the model and the facts of its fit; ``columns`` are the schema's by default, ``name`` the state's."""
+        """Stores the model and the facts of its fit; ``columns`` are the schema's by default, ``name`` the state's."""
         setattr(self, f"{name or self._state.kept_as}_", model)
         self.schema_, self.cost_ = model.schema, cost
         self._fit_params = self.get_params(deep=False)  # as they were then
@@ -351,7 +348,7 @@ class Miner(Parameterised, ABC):
 
 
 def _importances(miner: Classifier | Regressor) -> np.ndarray:
-    """Returns the importance of each column of ``feature_names_in_``."""
+    """The importance of each column of ``feature_names_in_``."""
     importances: Mapping[str, float] = miner._model.importances
     return np.array([importances.get(name, 0.0) for name in miner.feature_names_in_], dtype=np.float64)
 
@@ -360,8 +357,8 @@ class Classifier(Miner):
     """A fitted miner that predicts the values of a categorical column.
 
     Attributes:
-        classes_: The declared values of the target, shape (classes,); sorted, as scikit-learn takes
-            for granted. The fitted model's ``classes`` has them as declared.
+        classes_: The declared values of the target, shape (classes,); sorted, as scikit-learn expects. The fitted
+            model's ``classes`` has them as declared.
     """
 
     classes_: np.ndarray

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan lists the queries of a fit with their costs and noise, from public facts.
+"""A plan lists the queries of a fit with their costs and noise, from public facts, before anything is spent.
 
-It is known before anything is spent. ``fit`` gives the warnings of ``plan``, and warns of the cost
-of a second fit of the same object.
+``fit`` gives the warnings of ``plan``, and warns of the cost of a second fit of the same object.
 
 A recipe lists the steps of a fit: the queries of each level of a tree, and their losses. ``plan``
 prints the steps, ``fit`` runs them, and their losses add up to the cost of the fit.
@@ -57,30 +56,26 @@ HEADINGS = ("level", "query", "parts (max.)", "epsilon", "noise")
 
 
 class Pricing(Protocol):
-    """A handle, or a party of a secure computation, that knows beforehand what a question costs."""
+    """A handle, or a party of a secure computation, that knows the cost of a query beforehand."""
 
     @property
     def budget(self) -> Budget:
         """The granted, spent and remaining epsilon."""
 
     def attempt(self, *, epsilon: EpsilonLike, act: str = "") -> None:
-        """Raises ``BudgetExceeded``, logged where there is a ledger, if an act needs more than remains."""
+        """Raises ``BudgetExceeded``, logged if there is a ledger, if an act needs more than remains."""
 
 
 @dataclass(frozen=True)
 class PlanLine:
-    """One question to all nodes of a level.
+    """One query of all nodes of a level.
 
     Attributes:
-        level: Splits above the nodes that are asked.
         asked: The query, for people.
         verb: The verb of the handle.
-        parts: The most parts that can be asked; usually far fewer are.
         epsilon: Its cost, for all parts together.
-        noise: Standard deviation of the noise in each number; for a choice, the scale of its noise:
-            among m candidates the one chosen falls short of the best by about ln(m) times that.
-            None where there is no one number for it.
-        unit: The unit of ``noise``.
+        noise: Standard deviation of the noise in each number; for a choice, the scale of its noise: among m candidates
+            the score of the chosen one is about ln(m) times that below the best. None if there is no single number.
     """
 
     level: int
@@ -115,13 +110,12 @@ class PlanLine:
 
 @dataclass(frozen=True)
 class Plan:
-    """All questions of a fit, in order.
+    """All queries of a fit, in order.
 
     Attributes:
-        title: The title of the plan.
-        lines: One for each request.
+        lines: A line for each request.
         total: The largest cost of the fit.
-        notes: Facts that are worth knowing, one sentence each.
+        notes: Useful facts, one sentence each.
         warnings: Likely problems, one sentence each.
     """
 
@@ -158,7 +152,7 @@ class Plan:
 
 
 class FitWarning(UserWarning):
-    """The warning before ``fit`` charges: little accuracy can be expected, or the fit is paid for again.
+    """The warning before ``fit`` charges: low expected accuracy, or a second fit.
 
     Examples:
         >>> import warnings
@@ -180,14 +174,9 @@ _fitted_on: weakref.WeakKeyDictionary[object, weakref.ref[object]] = weakref.Wea
 
 
 def warn_before_fit(miner: object, handle: object, cost: Epsilon, hopes: Sequence[str], *, reuse: bool = False) -> None:
-    """Warns at the line outside of this package that called ``fit``, once for all there is to say.
+    """Warns of low expected accuracy (``hopes``) and of the cost of a second fit, once for all.
 
-    Args:
-        miner: The miner before its fit.
-        handle: The private handle, or the federation.
-        cost: The expected charge.
-        hopes: The warnings of ``plan``.
-        reuse: Whether answers that were paid for will do, so that fitting again may cost nothing.
+    The warning is at the line outside of this package that called ``fit``.
     """
     sentences = list(hopes)
     before = _fitted_on.get(miner)
@@ -198,7 +187,7 @@ def warn_before_fit(miner: object, handle: object, cost: Epsilon, hopes: Sequenc
 
 
 def tell(sentences: Iterable[str]) -> None:
-    """Warns of each at the line outside of this package that called ``fit``."""
+    """Warns of each sentence at the line outside of this package that called ``fit``."""
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("miners."):
         frame, level = frame.f_back, level + 1
@@ -208,10 +197,10 @@ def tell(sentences: Iterable[str]) -> None:
 
 @contextmanager
 def untold(doubts: object = True) -> Iterator[None]:
-    """Suppresses each ``FitWarning`` of a ``with`` block, if there are doubts, which were told already.
+    """Suppresses each ``FitWarning`` of a ``with`` block in this thread, if ``doubts`` were reported already.
 
-    It changes this thread alone. The filters of ``warnings`` belong to all threads: two threads that
-    change and restore them in turn would leave one change for good.
+    The filters of ``warnings`` belong to all threads: two threads that change and restore them in turn could leave a
+    change for good.
     """
     before = _untold.set(bool(doubts) or _untold.get())
     try:
@@ -221,7 +210,7 @@ def untold(doubts: object = True) -> Iterator[None]:
 
 
 def remember_fit(miner: object, handle: object, certificate: Certificate | None = None) -> None:
-    """Notes that a fit has ended well, on which data, and by which answers where they were noted."""
+    """Notes that a fit has ended well, its data, and the answers if they were recorded."""
     _fitted_on[miner] = weakref.ref(handle)
     name = getattr(handle, "dataset", None) or ", ".join(getattr(handle, "owners", ()))
     vars(miner).update(fitted_on_=name, _certificate=certificate)
@@ -230,13 +219,7 @@ def remember_fit(miner: object, handle: object, certificate: Certificate | None 
 def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: int = 1) -> tuple[str, ...]:
     """The warning that the counts of leaves are lost in noise, so they cannot vote.
 
-    Args:
-        rows: The largest number of rows of the table; their number if it is ``known``.
-        leaves: The number of leaves.
-        noise: Standard deviation of the noise in each count of a leaf.
-        known: Whether ``rows`` is the number of rows of the table.
-        trees: The number of trees whose predictions are averaged for each row. It reduces noise as
-            a leaf of so many times the rows does.
+    Averaging ``trees`` reduces noise.
     """
     # Noise of 14 rows asks for leaves of 40; of four trees, which are averaged, for leaves of 20.
     leaf = rows / leaves
@@ -252,15 +235,7 @@ def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: in
 def rare_classes(
     target: str, classes: Sequence[Value], rows: Iterable[float], noise: float, rare: Iterable[bool]
 ) -> str:
-    """The warning that a model knows too little of some classes.
-
-    Args:
-        target: The column that is predicted.
-        classes: Its values.
-        rows: The approximate number of rows of each class.
-        noise: The standard deviation of the noise in these numbers.
-        rare: The noise-dominated classes.
-    """
+    """The warning that a model has too few rows of some classes, given their approximate rows and the noise."""
     texts = [
         f"{value!r} (about {max(count, 0):,.0f} of them, and noise of {noise:,.0f})"
         for value, count, each in zip(classes, rows, rare, strict=True)
@@ -289,31 +264,25 @@ def _row(cells: Iterable[str], tag: str = "td") -> str:
 
 
 def count_scale(schema: Schema, epsilon: Epsilon) -> float:
-    """Returns the scale of the noise in one count, in rows.
-
-    ``epsilon`` is in the policy's terms, hence the distance.
-    """
+    """The scale of the noise in one count, in rows; ``epsilon`` is in the policy's terms, hence the distance."""
     return float(1 / epsilon.per_row(schema.distance))
 
 
 def count_line(
     schema: Schema, query: str, parts: int, epsilon: Epsilon, each: Epsilon | None = None, *, level: int = 0
 ) -> PlanLine:
-    """Returns the plan's line of one question for counts, or of several at ``each``."""
+    """The plan's line of one query for counts, or of several at ``each``."""
     noise = standard_deviation(count_scale(schema, each or epsilon))
     return PlanLine(level, query, "noisy_count", parts, epsilon.exact, noise)
 
 
 def count_variance(scale: float) -> float:
-    """Returns the variance of the noise in one count, in rows squared.
-
-    It is at least 1e-12, for it is divided by.
-    """
+    """The variance of the noise in one count, in rows squared; at least 1e-12, because it is a divisor."""
     return max(standard_deviation(scale) ** 2, 1e-12)
 
 
 def sum_variance(schema: Schema, loss: Derivatives, epsilon: Epsilon) -> float:
-    """Returns the variance of the noise in one sum of derivatives, in natural units."""
+    """The variance of the noise in one sum of derivatives, in natural units."""
     return 2 * (loss.vectors(schema).bound / loss.unit * count_scale(schema, epsilon)) ** 2
 
 
@@ -321,9 +290,9 @@ SMALLEST = Epsilon(1)
 
 
 def spread(epsilon: Epsilon, weights: Sequence[int]) -> tuple[Epsilon, ...]:
-    """Spreads a loss in proportion to whole weights.
+    """Divides a loss in proportion to whole weights.
 
-    Each share is rounded down to whole nano-epsilons; the *last* one gets the rest as well.
+    Each share is rounded down to whole nano-epsilons; the *last* one also gets the rest.
 
     Raises:
         QueryError: A share would be zero.
@@ -366,12 +335,10 @@ class StepQuery:
     """One kind of query, before it has a price.
 
     Attributes:
-        name: The purpose of the query.
-        verb: The verb of the handle.
         text: The query, for people.
         noise: A function from the loss of one query to the noise in each number, and its unit.
         weight: The weight of one query among all fractions of the total.
-        times: The number of such queries to the same rows: one for each numeric attribute, say.
+        times: The number of such queries of the same rows, for example one for each numeric attribute.
         numbers: The number of parts of a node in the query.
     """
 
@@ -386,13 +353,7 @@ class StepQuery:
 
 @dataclass(frozen=True)
 class Step:
-    """One kind of query to the nodes of one level, at its price.
-
-    Attributes:
-        question: The query.
-        level: The number of splits above the nodes.
-        epsilon: The exact cost of each query.
-    """
+    """One kind of query to the nodes of one level, at its price."""
 
     question: StepQuery
     level: int
@@ -400,7 +361,6 @@ class Step:
 
     @property
     def name(self) -> StepName:
-        """The purpose of the step."""
         return self.question.name
 
     @property
@@ -414,12 +374,7 @@ class Step:
         return self.question.noise(self.epsilon)
 
     def line(self, nodes: int, cost: Epsilon) -> PlanLine:
-        """Returns the line of the step in a plan.
-
-        Args:
-            nodes: The largest number of nodes in the query.
-            cost: The cost of the step in all trees.
-        """
+        """The line of the step in a plan, for at most ``nodes`` nodes in one query."""
         parts = nodes * self.question.numbers
         return PlanLine(self.level, self.question.text, self.question.verb, parts, cost.exact, *self.noise)
 
@@ -432,8 +387,8 @@ class Recipe:
         total: The exact cost of a path from the root to a leaf below the last split.
         levels: The steps of each level of splits, from the root down, in the order of the queries.
         leaf: The steps of a leaf below the last split; rounding remainders are in the last of them.
-        spends_rest: Whether the query of an early leaf gets the rest of the path's epsilon, not
-            only the leaf's fraction.
+        spends_rest: Whether the query of an early leaf gets the rest of the path's epsilon, not only the leaf's
+            fraction.
     """
 
     total: Epsilon
@@ -457,13 +412,7 @@ class Recipe:
         *,
         spends_rest: bool = True,
     ) -> Recipe:
-        """Spreads a budget over queries in proportion to their weights.
-
-        Args:
-            epsilon: The total.
-            levels: The queries of a node, for each level of splits.
-            leaf: The queries of a leaf, each once.
-            spends_rest: As in ``Recipe``.
+        """Divides a budget among queries in proportion to their weights.
 
         Raises:
             QueryError: Some share would be below one nano-epsilon.
@@ -483,35 +432,29 @@ class Recipe:
 
     @property
     def depth(self) -> int:
-        """Levels of splits."""
         return len(self.levels)
 
     @cached_property
     def stops(self) -> bool:
-        """Whether one question of all grown trees says where their paths end early."""
+        """Whether one query of all grown trees decides where their paths end early."""
         return any(step.name is StepName.STOP for step in self.leaf)
 
     def step(self, name: StepName, level: int) -> Step:
-        """Returns the step of a level of splits that has this name."""
+        """The step of a level of splits that has this name."""
         return next(step for step in self.levels[level] if step.name is name)
 
     def leaf_step(self, name: StepName) -> Step:
-        """Returns the step of the leaves that has this name."""
+        """The step of the leaves that has this name."""
         return next(step for step in self.leaf if step.name is name)
 
     def left(self, level: int, paid: Iterable[Step]) -> Epsilon:
-        """Returns the rest of a path's epsilon at a node, after all levels above it.
-
-        Args:
-            level: Splits above the node.
-            paid: The steps of the node itself that were queried.
-        """
+        """The rest of a path's epsilon at a node, after all levels above it and these steps of the node."""
         # A total of 1, levels of .3 and .3 and a leaf of .4: a node of the second level whose size
         # was queried at .05 has 1 - .3 - .05 = .65 left.
         return self.total - _cost(step for above in self.levels[:level] for step in above) - _cost(paid)
 
     def early_leaf(self, level: int, paid: Iterable[Step]) -> Step:
-        """Returns the last step of a node of ``level`` that is not split; see ``left``."""
+        """The last step of an unsplit node of ``level``; see ``left``."""
         classes = self.leaf_step(StepName.CLASSES)
         epsilon = self.left(level, paid) if self.spends_rest else classes.epsilon
         return Step(replace(classes.question, text="its classes, if it is too small for a split"), level, epsilon)
@@ -570,7 +513,7 @@ class Bill:
 def patient(session: Session, request: Request) -> Answer:
     """Waits if the grant demands a slower pace, and logs this in ``miners``.
 
-    Fits and tables have many queries: a refusal in the middle would waste the epsilon that was paid.
+    Fits and tables have many queries, and a refusal in the middle would waste the paid epsilon.
     """
     while True:
         try:
@@ -583,12 +526,7 @@ def patient(session: Session, request: Request) -> Answer:
 
 
 def showing(act: str, total: Epsilon) -> Way:
-    """Returns a way that shows the progress of a fit, in a line on standard error, after two seconds.
-
-    Args:
-        act: The analyst's action, as the line names it.
-        total: The cost of all queries.
-    """
+    """Shows the progress of an act with this name, in a line on standard error, after two seconds."""
     start, paid = time.monotonic(), 0.0
 
     def ask(session: Session, request: Request) -> Answer:
@@ -612,7 +550,7 @@ NOT_GIVEN = _NotGiven(1.0)
 
 
 def require_given(miner: object) -> None:
-    """Raises ``QueryError`` where a miner was made without an epsilon: a first grant would be spent by a default."""
+    """Raises ``QueryError`` for a miner without an epsilon, because a default would spend a first grant."""
     if isinstance(getattr(miner, "epsilon", None), _NotGiven):
         allowed = f"what this fit may cost, as in {type(miner).__name__}(epsilon=0.5)"
         raise QueryError("is not given", parameter="epsilon", allowed=allowed)
@@ -630,17 +568,8 @@ def begin_fit(
 ) -> tuple[PrivateQueryable, Callable[[], Certificate]]:
     """Refuses a fit that exceeds the budget, and gives the warnings of the plan.
 
-    With ``reuse``, a fit whose first query was paid for continues as far as its stored answers
-    reach. A fit without stored answers needs all of its epsilon.
-
-    Args:
-        miner: The miner before its fit.
-        handle: The private handle.
-        target: The column to predict, for the log; None for nothing.
-        total: The cost of all queries.
-        hopes: The warnings of ``plan``.
-        reuse: Whether the fit uses stored answers.
-        before: The cost of the stored answers that the fit takes from the log.
+    With ``reuse``, a fit whose first query is paid continues as far as its stored answers reach. A fit without stored
+    answers needs all of its epsilon.
 
     Returns:
         The handle to query, and a function that returns the certificate afterwards.
@@ -667,14 +596,7 @@ def begin_fit(
 def require_budget(handle: Pricing, needed: Epsilon, *, name: str, act: str = "") -> None:
     """Raises ``BudgetExceeded`` unless the remaining budget pays for all queries of an act together.
 
-    The check comes before the first query, so that no budget goes into half a tree. The log has the
-    refusal.
-
-    Args:
-        handle: The handle, or a party of a secure computation.
-        needed: The cost of all queries.
-        name: The act, for the error.
-        act: The act, for the log; empty where the handle is named.
+    The check comes before the first query, so that no budget is wasted on half a tree; the log has the refusal.
     """
     if not needed:
         return

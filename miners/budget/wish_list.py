@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several tables and models in one list: their costs and widths together, before anything is asked."""
+"""Several tables and models in one list: their total cost and their widths, before any query."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEADINGS = ("table or model", "epsilon", "widest ±", HALF, TWICE)
 
 @dataclass(frozen=True)
 class WishList:
-    """Plans that are added up against what remains; nothing is asked, and nothing is spent.
+    """Plans, added up against the remaining budget; no query, no cost.
 
     Attributes:
         plans: A plan of each table or model.
@@ -48,11 +48,7 @@ class WishList:
 
     @classmethod
     def of(cls, handle: PrivateQueryable, *plans: Plan) -> WishList:
-        """Adds plans up against the budget of a handle.
-
-        Args:
-            handle: The private handle, whose budget is looked at, which is free.
-            plans: The ``plan`` of each table or model.
+        """Adds plans up against the budget of a handle, without cost.
 
         Raises:
             QueryError: One of them is no plan.
@@ -62,16 +58,15 @@ class WishList:
 
     @property
     def total(self) -> Fraction:
-        """The epsilon of all together: losses add up."""
         return sum((plan.total for plan in self.plans), Fraction(0))
 
     @property
     def left(self) -> Fraction:
-        """The epsilon that would remain; below 0 where the budget does not suffice."""
+        """The epsilon that would remain; below 0 if the budget does not suffice."""
         return self.remaining - self.total
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a line for each plan: its epsilon, and its widest ± at that, at half and at twice of it."""
+        """A line for each plan: its epsilon, and its widest ± at that, at half and at twice of it."""
         import pandas as pd
 
         return pd.DataFrame(self._rows(), columns=list(HEADINGS))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DILCA's arithmetic turns released tables into distances between values, and between records.
+"""DILCA's arithmetic, from released tables to distances between values, and between records.
 
-It only sees tables that have already been released, so it costs nothing.
+It costs nothing, because the tables are released.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ SHRINK = 0.1
 
 
 def conditionals(tables: Sequence[np.ndarray], scales: Sequence[float]) -> list[np.ndarray]:
-    """Returns P(target's value | context attribute's value), estimated from noisy tables of counts.
+    """P(target's value | context attribute's value), estimated from noisy tables of counts.
 
-    Negative counts become zero. Each column is then shrunk towards the target's marginal law, which
-    all tables together estimate best, by ``SHRINK`` rows for each cell and unit of noise. A column
-    of many rows hardly changes, and a column that noise dominates becomes the marginal law. Where
-    no row is left a column is zero, as in DILCA. Without noise this is the plain conditional law.
+    Negative counts become zero. Each column is then shrunk towards the target's marginal law, which all tables together
+    estimate best, by ``SHRINK`` rows for each cell and unit of noise. A column of many rows hardly changes, and a
+    column that noise dominates becomes the marginal law. A column without rows is zero, as in DILCA. Without noise this
+    is the plain conditional law.
 
     For example, at scale 10 a target of two values gets 0.1 * 10 = 1 row for each cell: with an
     even marginal law, counts (9, 1) become (9 + 1) / 12 and (1 + 1) / 12.
 
     Args:
-        tables: One for each context attribute, noisy counts, shape (values of the target, values of
-            the attribute).
+        tables: A table for each context attribute, noisy counts, shape (values of the target, values of the attribute).
         scales: Scale of the noise in each, in rows.
 
     Returns:
-        Arrays of the tables' shapes; each column adds up to 1, or to 0 where no row is left.
+        Arrays of the tables' shapes; each column adds up to 1, or to 0 without rows.
     """
     counts = [np.maximum(table, 0.0) for table in tables]
     # A row total adds up the noise of one row's cells: a narrow table with little noise is more precise.
@@ -49,14 +48,10 @@ def conditionals(tables: Sequence[np.ndarray], scales: Sequence[float]) -> list[
 
 
 def value_distances(laws: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns DILCA's distances between the target's values, shape (values, values), in [0, 1].
+    """DILCA's distances between the target's values, shape (values, values), in [0, 1].
 
-    d(i, j)^2 is the mean over all values x of all context attributes of (P(i|x) - P(j|x))^2
-    (Battaglia et al. 2021, eq. 1).
-
-    Args:
-        laws: One for each context attribute, shape (values of the target, values of the attribute);
-            see ``conditionals``.
+    The mean over all values x of all context attributes of (P(i|x) - P(j|x))^2 is d(i, j)^2 (Battaglia et al. 2021, eq.
+    1); see ``conditionals`` for the laws.
     """
     law = np.concatenate(list(laws), axis=1)
     # P(i|x) = .8 and .2, P(j|x) = .5 and .5 for two values x: sqrt((.09 + .09) / 2) = .3.
@@ -65,16 +60,11 @@ def value_distances(laws: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def symmetric_uncertainty(table: np.ndarray, scale: float = 0.0) -> float:
-    """Returns SU = 2 I(X, Y) / (H(X) + H(Y)) of a table of counts, corrected for its noise.
+    """SU = 2 I(X, Y) / (H(X) + H(Y)) of a table of counts, corrected for its noise.
 
-    Noise makes independent attributes seem dependent, and the more so the more cells a table has.
-    The correction draws noise over an independent table with the same margins, a few fixed times,
-    and takes the mean information of those tables off. So the estimate is about 0 for independent
-    attributes, and can lie below.
-
-    Args:
-        table: Counts, noisy or not.
-        scale: Scale of their noise.
+    Noise makes independent attributes seem dependent, more so in a table with more cells. The correction simulates
+    noise over an independent table with the same margins, a few fixed times, and subtracts the mean information. So the
+    estimate is about 0 for independent attributes, and can be negative.
     """
     rows, columns = np.maximum(table.sum(axis=1), 0.0), np.maximum(table.sum(axis=0), 0.0)
     if min(rows.sum(), columns.sum()) <= 0:
@@ -99,9 +89,7 @@ def symmetric_uncertainty(table: np.ndarray, scale: float = 0.0) -> float:
 
 
 def embedding(distances: np.ndarray) -> np.ndarray:
-    """Returns points whose Euclidean distances are the given ones, shape (values, dimensions).
-
-    The widest dimension stands first.
+    """Points with these Euclidean distances, shape (values, dimensions), the widest dimension first.
 
     Classical scaling (Crippen & Havel 1978): the eigenvectors of the doubly centred squares.
     DILCA's distances are Euclidean, so nothing is lost.
@@ -122,14 +110,9 @@ def embedding(distances: np.ndarray) -> np.ndarray:
 def pairwise(
     distances: Mapping[str, np.ndarray], left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """Returns distances between records, shape (left, right).
+    """The distances between records, shape (left, right).
 
     Each is the root of the sum of the squared distances of the two records' values.
-
-    Args:
-        distances: The distances between an attribute's values, by attribute.
-        left: Codes of each attribute, shape (records,).
-        right: The same for the other records.
     """
     # Row i of `to_values` has the squared distances from the values of record i to every value of
     # every attribute; row j of `has` has a 1 for each value of record j. Their product adds up one
@@ -140,9 +123,9 @@ def pairwise(
 
 
 def _information(tables: np.ndarray) -> np.ndarray:
-    """Returns the mutual information of the positive part of tables, in bits.
+    """The mutual information of the positive part of tables, in bits; 0 for an empty table.
 
-    Tables of shape (..., rows, columns) give shape (...); a table without a positive count gives 0.
+    Tables of shape (..., rows, columns) give shape (...).
     """
     counts = np.maximum(tables, 0.0)
     total = np.maximum(counts.sum(axis=(-2, -1)), 1e-300)
@@ -155,5 +138,5 @@ def _information(tables: np.ndarray) -> np.ndarray:
 
 
 def _plogp(counts: np.ndarray) -> np.ndarray:
-    """Returns x lg x for each count x, and 0 for 0."""
+    """The product x lg x for each count x, and 0 for 0."""
     return counts * np.log2(np.where(counts > 0, counts, 1.0))

@@ -1,20 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DP-DILCA learns distances between the values of categorical attributes from a private table.
+"""DP-DILCA (Battaglia, Celano & Pensa 2021): distances between the values of categorical attributes.
 
-Battaglia, Celano & Pensa 2021 describe it.
-
-A task describes a fit: splits, targets, method and the fractions of the budget. All of it is
-public, and is checked before anything is spent. A forecast has the queries of a task, their costs
-and their noise. ``select`` chooses DILCA's contexts, the attributes that compare a target's values.
-It queries a private handle, and returns a context for each target.
+A task describes a fit, and is checked before anything is spent: splits, targets, method and the fractions of the
+budget. ``select`` chooses DILCA's contexts, the attributes that compare a target's values.
 
 Privacy:
-    Adjacency: the policy's. Claim: ``select`` costs ``task.selection_epsilon`` exactly.
-    Why: each choice and each table is one request of the handle at one share; shares are whole
-    nano-epsilons that add up to the claim, and what is asked next follows noisy answers alone. One
-    table of two attributes serves both as targets, by post-processing.
-    Exact: nano-epsilons. Held by: tests/unit/distances/test_dilca.py,
-    tests/privacy/test_dilca_releases.py.
+    Adjacency: the policy's. Claim: ``select`` costs ``task.selection_epsilon`` exactly. Why: each choice and each table
+    is one request of the handle at one share; shares are whole nano-epsilons that add up to the claim, and the next
+    query follows from noisy answers alone. One table of two attributes serves both as targets, by post-processing.
+    Exact: nano-epsilons. Held by: tests/unit/distances/test_dilca.py, tests/privacy/test_dilca_releases.py.
 """
 
 from __future__ import annotations
@@ -63,16 +57,11 @@ class ContextTask(FitPlan["PrivateQueryable"]):
     """The fit of distances: its targets and parameters.
 
     Attributes:
-        schema: The public schema.
         splits: The cuts of each attribute into values, in the schema's order.
-        targets: The attributes whose values are to be compared.
-        method: The way to find contexts, one of ``METHODS``.
         size: Attributes in a context, for the max methods.
-        selection_epsilon: The cost of finding contexts; 0 where there is nothing to choose.
-            The baseline finds contexts by the same tables as distances, so there it is the whole
-            budget.
-        table_epsilon: The cost of the tables from which distances are computed; 0 for the
-            baseline, which uses the tables of the selection again.
+        selection_epsilon: The cost of finding contexts; 0 without a choice, and all epsilon for the baseline, which
+            finds contexts by the same tables as distances.
+        table_epsilon: The cost of the tables from which distances are computed; 0 for the baseline.
         left_out: Columns that have a single declared value.
     """
 
@@ -87,47 +76,43 @@ class ContextTask(FitPlan["PrivateQueryable"]):
 
     @property
     def total(self) -> Epsilon:
-        """Returns the cost of all queries."""
         return self.selection_epsilon + self.table_epsilon
 
     def others(self, target: str) -> tuple[str, ...]:
-        """Returns the attributes from which a target's context can be chosen."""
         return tuple(name for name in self.splits if name != target)
 
     def parts(self, name: str) -> int:
-        """Returns the number of values of an attribute."""
         return bind(self.splits[name], self.schema).size
 
     @property
     def choices(self) -> int:
-        """Returns the number of noisy choices."""
         if not self.selection_epsilon or self.method not in MAX_METHODS:
             return 0
         return len(self.targets) * (self.size if self.method == "max_relevance" else 1)
 
     @property
     def selection_pairs(self) -> tuple[Pair, ...]:
-        """Returns the pairs of attributes whose tables find contexts; none for the max methods."""
+        """The pairs of attributes whose tables find contexts; none for the max methods."""
         if self.method == "baseline":
             return tuple(itertools.combinations(self.splits, 2))
         return self._all_pairs if self.method == "mean_su" else ()
 
     @property
     def max_pairs(self) -> int:
-        """Returns the largest number of tables that contexts can need."""
+        """The largest number of tables that contexts can need."""
         size = self.size if self.choices else len(self.splits) - 1
         return min(len(self.targets) * size, len(self._all_pairs))
 
     @property
     def _all_pairs(self) -> tuple[Pair, ...]:
-        """Returns the pairs of a target and any other attribute."""
+        """The pairs of a target and any other attribute."""
         return self.pairs({target: self.others(target) for target in self.targets})
 
     def pairs(self, contexts: Mapping[str, Sequence[str]]) -> tuple[Pair, ...]:
-        """Returns the pairs of attributes of which contexts need tables, each pair once.
+        """The pairs of attributes whose tables the contexts need, each pair once.
 
-        A pair and its members stand in the schema's order: where ``age`` comes before ``job``, both
-        ``{"age": ["job"]}`` and ``{"job": ["age"]}`` need the one table ``("age", "job")``.
+        A pair and its members are in the schema's order: if ``age`` comes before ``job``, both ``{"age": ["job"]}`` and
+        ``{"job": ["age"]}`` need the one table ``("age", "job")``.
         """
         order = {name: index for index, name in enumerate(self.splits)}
         needed = {
@@ -139,14 +124,12 @@ class ContextTask(FitPlan["PrivateQueryable"]):
 
     @property
     def title(self) -> str:
-        """The title: targets, method and attributes."""
         return (
             f"DPDilca: distances between the values of {many(len(self.targets), 'attribute')}, "
             f"contexts by {self.method} among {many(len(self.splits), 'attribute')}"
         )
 
     def lines(self) -> list[PlanLine]:
-        """Returns the line of the queries that find contexts, if any, and that of the tables."""
         schema, cost, max_tables, lines = self.schema, self.selection_epsilon, self.max_pairs, list[PlanLine]()
         if self.choices:
             attribute = "attribute" if self.method == "max_relevance" else f"set of {self.size} attributes"
@@ -163,12 +146,11 @@ class ContextTask(FitPlan["PrivateQueryable"]):
         return lines
 
     def notes(self) -> tuple[str, ...]:
-        """Returns the facts about tables that serve twice, and about columns that were left out."""
         left_out = f"left out, because they have a single declared value: {', '.join(self.left_out)}."
         return (*((ONE_TABLE,) if self.table_epsilon else ()), *((left_out,) if self.left_out else ()))
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns a warning if noise would hide the counts of evenly spread rows.
+        """A warning if noise would hide the counts of evenly spread rows.
 
         For example, 1,000 rows in a table of 20 by 5 values leave 10 rows for each cell: noise of a
         deviation above 10 brings the warning.
@@ -186,7 +168,6 @@ class ContextTask(FitPlan["PrivateQueryable"]):
         )
 
     def learn(self, source: PrivateQueryable) -> LearnedDistances:
-        """Finds contexts, asks the tables, and computes the distances."""
         contexts, tables = select(source, self)
         if self.table_epsilon:
             answers = ask_tables(source, self, self.pairs(contexts), self.table_epsilon)
@@ -202,11 +183,10 @@ class ContextTask(FitPlan["PrivateQueryable"]):
 
 
 def _selection_epsilon(method: str, total: Epsilon, share: Fraction, size: int, others: int) -> Epsilon:
-    """Returns the part of ``total`` that finds contexts.
+    """The part of ``total`` that finds contexts.
 
-    It is 0 where every target has only one possible context: the max methods take ``size`` of
-    ``others`` attributes, and mean SU takes at least one. With 3 other attributes and ``k=3``, for
-    example, all budget goes to the tables.
+    It is 0 if every target has only one possible context: the max methods take ``size`` of ``others`` attributes, and
+    mean SU takes at least one. With 3 other attributes and ``k=3``, for example, all budget goes to the tables.
     """
     if method == "baseline":
         return total
@@ -217,7 +197,7 @@ def _selection_epsilon(method: str, total: Epsilon, share: Fraction, size: int, 
 def _targets(
     schema: Schema, target: str | Sequence[str] | None, splits: Mapping[str, Values | Cuts]
 ) -> tuple[str, ...]:
-    """Returns the targets as a tuple. Raises ``QueryError`` unless they are different attributes."""
+    """The targets as a tuple; raises ``QueryError`` unless they are different attributes."""
     names = splits if target is None else target
     targets: tuple[str, ...] = tuple(names) if is_listing(names) else (names,)
     for name in targets:
@@ -239,18 +219,16 @@ class NoisyTable:
 
     Attributes:
         counts: Shape (parts of the first, parts of the second).
-        scale: Scale of the noise; that of the Laplace law of the same variance where two releases
-            were joined.
+        scale: The scale of the noise; that of the Laplace law of the same variance if two releases were joined.
     """
 
     counts: np.ndarray
     scale: float
 
     def joined(self, other: NoisyTable | None) -> NoisyTable:
-        """Returns both releases in one, weighted by precision: never noisier than the better one.
+        """Both releases in one, weighted by precision: never noisier than the better one.
 
-        For example, 10 rows at scale 1 and 20 rows at scale 2 weigh 1 and 1/4: together they are 12
-        rows at scale 0.89.
+        10 rows at scale 1 and 20 rows at scale 2 have the weights 1 and 1/4: together they are 12 rows at scale 0.89.
         """
         if other is None:
             return self
@@ -262,10 +240,7 @@ class NoisyTable:
 
 
 def select(handle: PrivateQueryable, task: ContextTask) -> tuple[dict[str, tuple[str, ...]], dict[Pair, NoisyTable]]:
-    """Returns a context for each target, and the tables that were released on the way.
-
-    It costs ``task.selection_epsilon`` in all.
-    """
+    """A context for each target, and the tables that were released on the way, for ``task.selection_epsilon``."""
     if not task.selection_epsilon:
         return {target: task.others(target) for target in task.targets}, {}
     if task.choices:
@@ -281,7 +256,7 @@ def select(handle: PrivateQueryable, task: ContextTask) -> tuple[dict[str, tuple
 def ask_tables(
     handle: PrivateQueryable, task: ContextTask, pairs: Sequence[Pair], epsilon: Epsilon
 ) -> dict[Pair, NoisyTable]:
-    """Returns a noisy table of each pair of attributes, for ``epsilon`` together."""
+    """A noisy table of each pair of attributes, for ``epsilon`` together."""
     tables = {}
     for pair, share in zip(pairs, spread(epsilon, [1] * len(pairs)), strict=True):
         counts = handle.partition(task.splits[pair[0]], task.splits[pair[1]]).noisy_count(epsilon=share)
@@ -290,14 +265,14 @@ def ask_tables(
 
 
 def tables_of(target: str, context: Sequence[str], tables: Mapping[Pair, NoisyTable]) -> list[NoisyTable]:
-    """Returns the target's table with each member of its context; its own values are the rows."""
+    """The target's table with each member of its context; its own values are the rows."""
     both = {(second, first): NoisyTable(table.counts.T, table.scale) for (first, second), table in tables.items()}
     both.update(tables)
     return [both[target, other] for other in context]
 
 
 def mean_context(uncertainty: Mapping[Pair, float], target: str, others: Sequence[str]) -> tuple[str, ...]:
-    """Returns the attributes whose uncertainty with the target is at least the mean (DILCA_M)."""
+    """The attributes whose uncertainty with the target is at least the mean (DILCA_M)."""
     # Uncertainties .5, .2 and .2 have the mean .3: only the first attribute is in the context.
     values = [uncertainty[target, name] for name in others]
     mean = math.fsum(values) / len(values)
@@ -306,7 +281,7 @@ def mean_context(uncertainty: Mapping[Pair, float], target: str, others: Sequenc
 
 
 def predominant_context(uncertainty: Mapping[Pair, float], target: str, others: Sequence[str]) -> tuple[str, ...]:
-    """Returns the attributes that no more relevant attribute makes redundant (DILCA_RR).
+    """The attributes that no more relevant attribute makes redundant (DILCA_RR).
 
     An attribute is redundant if it shares at least as much with a member of the context as with the
     target (Yu & Liu 2003; Ienco et al. 2012). For example, ``town`` shares 0.5 with the target and
@@ -322,7 +297,7 @@ def predominant_context(uncertainty: Mapping[Pair, float], target: str, others: 
 
 
 def _chosen_contexts(handle: PrivateQueryable, task: ContextTask) -> dict[str, tuple[str, ...]]:
-    """Returns the contexts of the max methods, each choice at an equal share."""
+    """The contexts of the max methods, each choice at an equal share."""
     shares = spread(task.selection_epsilon, [1] * task.choices)
     if task.method == "max_dependency":
         return {
@@ -336,7 +311,7 @@ def _chosen_contexts(handle: PrivateQueryable, task: ContextTask) -> dict[str, t
 
 
 def _score(task: ContextTask, target: str) -> MutualInformation:
-    """Returns the score of a candidate: its information about the target's values."""
+    """The score of a candidate: its information about the target's values."""
     split = task.splits[target]
     return MutualInformation(split if isinstance(split, Cuts) else split.column)
 
@@ -344,7 +319,7 @@ def _score(task: ContextTask, target: str) -> MutualInformation:
 def _most_relevant(
     handle: PrivateQueryable, task: ContextTask, target: str, shares: Sequence[Epsilon]
 ) -> tuple[str, ...]:
-    """Returns a context by one noisy choice after the other, without replacement."""
+    """A context by several noisy choices, without replacement."""
     # Two of four attributes: a choice among four, then one among the three that are left.
     remaining = {name: task.splits[name] for name in task.others(target)}
     for share in shares:
@@ -355,10 +330,7 @@ def _most_relevant(
 
 
 def _most_dependent(handle: PrivateQueryable, task: ContextTask, target: str, share: Epsilon) -> tuple[str, ...]:
-    """Returns a context by one noisy choice among all sets of ``task.size`` attributes.
-
-    Each set is scored by its joint values.
-    """
+    """A context by one noisy choice among all sets of ``task.size`` attributes, by their joint values."""
     family = AnyCross(tuple(task.splits[name] for name in task.others(target)), task.size)
     chosen = cast("Splitting", handle.exp_mech([family], score=_score(task, target), epsilon=share))
     return tuple(name for name in task.others(target) if name in chosen.columns())
@@ -369,8 +341,6 @@ class LearnedDistances:
     """The result of a fit.
 
     Attributes:
-        task: The fit.
-        contexts: The context of each target.
         matrices: The distances between the values of each target.
     """
 
@@ -383,7 +353,6 @@ class LearnedDistances:
 
     @property
     def schema(self) -> Schema:
-        """The public schema."""
         return self.task.schema
 
     @cached_property
@@ -446,15 +415,13 @@ class DPDilca(Miner):
         tests/privacy/test_dilca_releases.py.
 
     Notes:
-        Differences from the paper, at equal epsilon (privacy.md 2.4, 2.8, 5, 6): choices use
-        permute-and-flip with an exponent at least twice as large. The reasons are the tight
-        sensitivity of I', and no factor 2 under add/remove. The paper's MeanSU adds noise to
-        entropies per row, which is private only if the number of rows is public; its released code
-        divides by exact entropies, which is not private. Here the uncertainties come from noisy
-        tables and are corrected for the noise, and the distances use the same tables again. One
-        table of two attributes serves both as targets. Counts are shrunk according to their noise
-        (``miners.distances.arithmetic``). Choices use the policy's ``max_rows`` and need no number
-        of rows.
+        Differences from the paper, at equal epsilon (privacy.md 2.4, 2.8, 5, 6): choices use permute-and-flip with an
+        exponent at least twice as large. The reasons are the tight sensitivity of I', and no factor 2 under add/remove.
+        The paper's MeanSU adds noise to entropies per row, which is private only if the number of rows is public; its
+        released code divides by exact entropies, which is not private. Here the uncertainties come from noisy tables
+        and are corrected for the noise, and the distances use the same tables again. One table of two attributes serves
+        both as targets. Counts are shrunk according to their noise (``miners.distances.arithmetic``). Choices use the
+        policy's ``max_rows`` and need no number of rows.
 
     References:
         Battaglia, Celano & Pensa 2021, "Differentially Private Distance Learning in Categorical
@@ -515,11 +482,10 @@ class DPDilca(Miner):
         return self._run(fit, handle, target, reuse=reuse)
 
     def fitted_again(self, handle: PrivateQueryable) -> Self:
-        """Fits a copy with the same parameters and the same targets."""
         return type(self)(**self._fit_params).fit(handle, list(self.distances_))
 
     def plan(self, schema: Schema, target: str | Sequence[str] | None = None, *, rows: int | None = None) -> Plan:
-        """Returns the queries of ``fit`` and their costs, for free: it reads the schema only.
+        """Returns the queries of ``fit`` and their costs, for free.
 
         Args:
             schema: The public schema, ``handle.schema``.
@@ -530,7 +496,7 @@ class DPDilca(Miner):
         return self._checked(planned(schema), target).plan(rows)
 
     def pairwise(self, X: Frame, Y: Frame | None = None) -> np.ndarray:
-        """Returns distances between the records of two tables, for ``metric="precomputed"``.
+        """The distances between the records of two tables, for ``metric="precomputed"``.
 
         Args:
             X: A pandas or Arrow table with the learned attributes: public rows, own rows or new
@@ -549,17 +515,14 @@ class DPDilca(Miner):
         return pairwise(matrices, left, left if Y is None else self._codes(Y))
 
     def transform(self, X: Frame) -> np.ndarray:
-        """Returns points whose Euclidean distances are ``pairwise``, shape (rows, dimensions).
-
-        They serve k-means and other methods that need coordinates.
-        """
+        """Points whose Euclidean distances are ``pairwise``, shape (rows, dimensions), for example for k-means."""
         self._require_fitted("distances_")
         return np.concatenate(
             [self.embedding(name).to_numpy()[codes] for name, codes in self._codes(X).items()], axis=1
         )
 
     def embedding(self, target: str) -> pd.DataFrame:
-        """Returns a point for each value of an attribute.
+        """A point for each value of an attribute.
 
         Their Euclidean distances are the learned ones (Crippen & Havel 1978).
         """
@@ -569,11 +532,7 @@ class DPDilca(Miner):
         return pd.DataFrame(points, index=frame.index, columns=columns)
 
     def clusters(self, target: str, n_clusters: int) -> pd.Series:
-        """Groups the values of an attribute by Ward's clustering.
-
-        Returns:
-            The group's number for each value.
-        """
+        """The number of each value's group, by Ward's clustering."""
         frame = self._frame(target)
         ward = optional("sklearn.cluster", "sklearn", "clustering needs scikit-learn").AgglomerativeClustering
         whole_number("n_clusters", n_clusters, 1, len(frame))
@@ -582,7 +541,7 @@ class DPDilca(Miner):
         return pd.Series(ward(n_clusters).fit_predict(points), index=frame.index, name="cluster")
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
-        """Returns the names of the coordinates: ``education_0``, ``education_1``, ..."""
+        """The names of the coordinates: ``education_0``, ``education_1``, ..."""
         self._require_fitted("distances_")
         return np.array([column for name in self.distances_ for column in self.embedding(name).columns], dtype=object)
 
@@ -633,7 +592,7 @@ class DPDilca(Miner):
         return self._fitted(LearnedDistances(task, contexts, distances), cost)
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns a row for each two values of a target: attribute, value, other, distance."""
+        """A row for each two values of a target: attribute, value, other, distance."""
         self._require_fitted("distances_")
         rows = [
             (name, value, frame.columns[other], frame.iat[number, other])
@@ -651,7 +610,6 @@ class DPDilca(Miner):
         return fitted.plan(self.schema_, list(self.distances_))
 
     def _checked(self, schema: Schema, target: str | Sequence[str] | None) -> ContextTask:
-        """Returns the checked fit."""
         total = Epsilon.of(self.epsilon)
         whole_number("k", self.k, 1, MAX_ATTRIBUTES)
         require_word("method", self.method, METHODS)
@@ -686,7 +644,7 @@ class DPDilca(Miner):
         return task
 
     def _frame(self, target: str | None) -> pd.DataFrame:
-        """Returns the distances of a target. Raises ``QueryError`` if none were learned."""
+        """The distances of a target; raises ``QueryError`` if none were learned."""
         self._require_fitted("distances_")
         if target not in self.distances_:
             problem = "name the attribute" if target is None else f"no distances were learned for {target!r}"
@@ -695,7 +653,6 @@ class DPDilca(Miner):
         return self.distances_[str(target)]
 
     def _codes(self, X: Frame) -> dict[str, np.ndarray]:
-        """Returns the index of each record's value, for each learned attribute."""
         indices = {}
         for name in self.distances_:
             codes = encode(self.schema_, name, X)
@@ -715,7 +672,6 @@ class DPDilca(Miner):
 
 
 def _fits(task: ContextTask, contexts: Mapping[str, tuple[str, ...]], distances: Mapping[str, np.ndarray]) -> bool:
-    """Returns whether contexts and distances can have been learned for a task."""
     has_shapes = all(
         matrix.shape == (task.parts(name),) * 2 and np.isfinite(matrix).all() for name, matrix in distances.items()
     )

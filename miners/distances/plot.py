@@ -54,7 +54,6 @@ def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axe
 
 
 def _dendrogram(ax: Axes, matrix: np.ndarray) -> np.ndarray:
-    """Draws the tree of clusters; returns the values in the order of its leaves."""
     if len(matrix) < 2:
         return np.arange(len(matrix))
     hierarchy = optional("scipy.cluster.hierarchy", "plot", "drawing distances needs scipy")
@@ -68,7 +67,6 @@ def _dendrogram(ax: Axes, matrix: np.ndarray) -> np.ndarray:
 
 
 def _heat_map(ax: Axes, matrix: np.ndarray, labels: Sequence[str], largest: float) -> AxesImage:
-    """Draws distances between values, whose labels stand below and on the right."""
     image = named_map(ax, matrix, labels, labels, cmap=COLOURS, vmin=0, vmax=largest)
     ax.yaxis.tick_right()
     bare(ax)
@@ -104,7 +102,6 @@ def plot_context(context: Mapping[str, Sequence[str]], ax: Axes | None) -> Axes:
 
 
 def _arrows(ax: Axes, context: Mapping[str, Sequence[str]], names: Sequence[str], angles: Mapping[str, float]) -> None:
-    """Draws an arrow from each target to each member of its context."""
     points = {name: (math.sin(angle), math.cos(angle)) for name, angle in angles.items()}
     for target, members in context.items():
         for name in members:
@@ -123,7 +120,7 @@ def _arrows(ax: Axes, context: Mapping[str, Sequence[str]], names: Sequence[str]
 
 
 def _context_node(ax: Axes, name: str, angle: float, popularity: int, *, is_target: bool) -> None:
-    """Draws an attribute, the larger the more contexts it is in, and its name outwards."""
+    """Draws an attribute, larger in more contexts, and its name outwards."""
     x, y = math.sin(angle), math.cos(angle)
     ax.scatter([x], [y], s=28 + 26 * popularity, color=BLUE if is_target else "white", edgecolor=BLUE, zorder=3)
     # On the left half a name is turned round, so that no name stands upside down.
@@ -142,7 +139,7 @@ def _context_node(ax: Axes, name: str, angle: float, popularity: int, *, is_targ
 
 
 def _page(labels: Sequence[str]) -> tuple[Axes, Axes]:
-    """Returns the axes of the tree and of the map, on a figure that is as large as they need."""
+    """The axes of the tree and of the map, on a figure as large as they need."""
     plt = pyplot("distances")
     side = max(CELL * len(labels), 1.2)
     label = max(SCALE + 0.1, CHARACTER * max(map(len, labels)) + 0.15)
@@ -161,14 +158,14 @@ LIMITS = (
 
 
 def contexts_text(contexts: Mapping[str, Sequence[str]]) -> str:
-    """Returns each attribute with its context, in a line."""
+    """Each attribute with its context, in a line."""
     return "; ".join(f"{name} by {', '.join(context)}" for name, context in contexts.items())
 
 
 def fitted_html(
     contexts: Mapping[str, Sequence[str]], left_out: Sequence[str], distances: Mapping[str, pd.DataFrame]
 ) -> str:
-    """Returns contexts and the first distances as HTML."""
+    """Contexts and the first distances as HTML."""
     rows = "".join(
         f"<tr><td>{escape(name)}</td><td style='text-align:left'>{escape(', '.join(context))}</td></tr>"
         for name, context in contexts.items()

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Agent``: the tools of a program that chooses its queries itself, and the texts of its answers.
+"""``Agent``: the tools of a program that chooses its queries, and the texts of its answers.
 
-Tools read the schema, prices, budget and history for free; only two tools query and spend. A call
-and a session have limits beside the grant. An answer has each number with its interval, in words
-that an agent can repeat. An error names the fault, the spending and the remaining budget.
-``mcp_server.py`` implements the protocol.
+Tools read the schema, prices, budget and history for free; only two tools query and spend. A call and a session have
+limits in addition to the grant. An answer has each number with its interval, in words that an agent can repeat. An
+error names the fault, the spending and the remaining budget.
 
 Privacy:
     Claim: calls cost what their tables cost. Why: an agent has the handle's verbs and no others, and
@@ -62,12 +61,10 @@ class Tool:
     """One tool.
 
     Attributes:
-        name: The name of the tool.
         about: The purpose, for the agent.
-        takes: Its arguments: of each its JSON schema.
+        takes: The JSON schema of each argument.
         call: The function from checked arguments to the result.
-        needs: Arguments that must be there.
-        spends: Whether it costs budget.
+        needs: The required arguments.
     """
 
     name: str
@@ -108,15 +105,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {"string": (str,), "number": (int, floa
 
 @dataclass
 class Agent:
-    """A handle with limits of one call and of one session, as tools.
-
-    Args:
-        handle: A handle on a table, or on a part of it. The log has its questions as those of an
-            agent.
-        per_call: The largest cost of one call.
-        per_session: The largest cost of all later calls together.
-        level: The confidence level of the intervals.
-    """
+    """A handle with limits of one call and of one session, as tools; the log has its queries as those of an agent."""
 
     handle: PrivateQueryable
     per_call: EpsilonLike
@@ -145,7 +134,7 @@ class Agent:
         self.tools = {tool.name: tool for tool in tools}
 
     def call(self, name: str, arguments: object = None) -> Told:
-        """Calls a tool; a failure is an answer too, which says what remains."""
+        """Calls a tool; a failure is an answer too, with the remaining budget."""
         try:
             tool = self.tools.get(name)
             if tool is None:
@@ -219,7 +208,7 @@ class Agent:
         return Told(f"{plan}\n{self._left()}")
 
     def _once(self, tool: Tool, values: Mapping[str, Any]) -> Told:
-        """Sends a query, or finds this session's answer to the same one."""
+        """Sends a query, or finds this session's answer to the same query."""
         key = json.dumps([tool.name, values], sort_keys=True)
         result = self._told.get(key) or tool.call(**values)
         self._told[key] = result
@@ -289,14 +278,14 @@ def _plain(value: object) -> object:
 
 
 def _list_of(value: object) -> object:
-    """The list that a text is in JSON; any other value as it is."""
+    """The list of a text in JSON; another value unchanged."""
     with suppress(ValueError, RecursionError):
         return json.loads(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
     return value
 
 
 def _checked(tool: Tool, arguments: object) -> dict[str, Any]:
-    """Checks the arguments of a call. Raises ``QueryError`` if they do not fit the tool."""
+    """Checks the arguments of a call; raises ``QueryError`` if they do not fit the tool."""
     values = {} if arguments is None else arguments
     if not isinstance(values, dict) or values.keys() - tool.takes.keys() or set(tool.needs) - values.keys():
         takes = ", ".join(f"{name}{'' if name in tool.needs else ' (or not)'}" for name in tool.takes) or "nothing"

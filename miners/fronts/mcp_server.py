@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An MCP server for an ``Agent``: its tools, and its free texts as resources, over stdio or HTTP.
 
-Arguments are checked by the agent, not by the package ``mcp``, whose errors would quote what was
-sent. Tools run in threads, so that a long query does not delay the free tools.
+The agent checks arguments, not the package ``mcp``, whose errors would quote them. Tools run in threads, so that a long
+query does not delay the free tools.
 """
 
 from __future__ import annotations
@@ -77,19 +77,14 @@ class AccessKey:
         self.text = secrets.token_urlsafe(32)
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Returns the sender of a bearer token; None for one without permission."""
+        """The sender of a bearer token; None for one without permission."""
         if not secrets.compare_digest(token.encode(), self.text.encode()):
             return None
         return AccessToken(token=token, client_id="agent", scopes=[])
 
 
 def serve(agent: Agent, port: int | None = None) -> None:
-    """Serves an agent until it is told to stop: over stdio, or over HTTP on this machine alone.
-
-    Args:
-        agent: The tools that are offered.
-        port: The port of the loopback address, path ``/mcp``; None for stdio.
-    """
+    """Serves an agent until it is told to stop: over stdio, or on a loopback port, path ``/mcp``."""
     server = server_of(agent)
     if port is None:
         asyncio.run(_over_stdio(server))

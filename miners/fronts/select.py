@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A parsed SELECT: its rows, its groups, its numbers, and the form of its answer.
 
-The parser knows a closed list of elements. It refuses every other element by name, with its place
-in the text and an alternative.
+The parser knows a closed list of elements, and refuses every other one by name, with its place in the text and an
+alternative.
 
 Conditions and groups are read as declared splits of the schema's columns. A condition on one
 column is the set of its public codes that meet it, and the set that do not; missing values are in
@@ -68,11 +68,10 @@ Split = tuple[Spec, tuple[Value | None, ...]]
 
 
 class Text:
-    """A statement as it was written, with the public schema that it is read against.
+    """A statement, with the public schema against which it is read.
 
     Attributes:
-        explains: Whether it begins with EXPLAIN.
-        notes: Notes on phrases that were read otherwise than written.
+        notes: Notes on phrases that were not read literally.
     """
 
     def __init__(self, written: object, schema: Schema) -> None:
@@ -86,7 +85,7 @@ class Text:
         self._names = {name.casefold(): name for name in reversed(schema.columns)}
 
     def parsed(self, dialect: str) -> x.Expr:
-        """Reads the statement's grammar. Raises ``QueryError`` if it is not one statement."""
+        """Reads the statement's grammar; raises ``QueryError`` if it is not one statement."""
         first = re.match(r"\s*(\w+)", self.plain)
         if first is not None and first[1].upper() not in ("SELECT", "WITH"):
             raise self.error(f"{first[1][:SHOWN].upper()}: write SELECT", first.start(1))
@@ -120,7 +119,7 @@ class Text:
         return QueryError(f"{why} (line {line}, column {column}{f': {near!r}' if near else ''}).")
 
     def column_of(self, node: x.Expr) -> str:
-        """Returns the one declared column that an expression names, whatever its case."""
+        """The declared column that an expression names, in any case."""
         columns = {column.name: column for column in node.find_all(x.Column)}
         quoted = next((column for column in node.find_all(x.Column) if column.this.quoted), None)
         if quoted is not None and quoted.name.casefold() not in self._names:
@@ -135,7 +134,7 @@ class Text:
         return self._names[name.casefold()]
 
     def bare(self, node: x.Expr) -> str:
-        """Returns the one column of a function; refuses a function of anything computed from it."""
+        """The column of a function; refuses a function of anything computed from it."""
         name = self.column_of(node)
         read = (*READ_IN_FUNCTIONS, type(node))
         other = next((inner for inner in node.walk() if not isinstance(inner, read)), None)
@@ -164,7 +163,6 @@ class Text:
         return int(number) if node.is_int else number
 
     def number(self, node: x.Expr) -> Fraction:
-        """Reads a number."""
         value = self.constant(node)
         if isinstance(value, (str, bool)) or value is None:
             self.refuse(node, f"`{self.sql(node)}`: write a number here")
@@ -187,8 +185,8 @@ class Text:
 class CodeSets(NamedTuple):
     """The codes of a column that meet a condition, and the codes that do not; missing values may be in neither.
 
-    A set of codes is a list of first codes and ends: (0, 3, 7, 8) are the codes 0 to 2 and 7. So its size follows
-    from the condition, not from the column: a grid may have millions of cells.
+    A set of codes is a list of first codes and ends: (0, 3, 7, 8) are the codes 0 to 2 and 7. So its size depends on
+    the condition, not on the column: a grid may have millions of cells.
     """
 
     met: np.ndarray
@@ -196,7 +194,7 @@ class CodeSets(NamedTuple):
 
 
 def _common(sets: Sequence[np.ndarray], *, every: bool = True) -> np.ndarray:
-    """Returns the codes that are in every set, or in any of them."""
+    """The codes that are in every set, or in any of them."""
     points = np.unique(np.concatenate(sets))
     inside = [np.searchsorted(ends, points, side="right") % 2 == 1 for ends in sets]
     held = (np.logical_and if every else np.logical_or).reduce(inside)
@@ -212,11 +210,11 @@ class Condition:
 
     @property
     def column(self) -> Column:
-        """The declared column; its ``cells`` are its codes without the last one, of missing values."""
+        """The declared column; its ``cells`` are its codes without that of missing values."""
         return self.text.schema.column(self.name)
 
     def read(self, node: x.Expr) -> CodeSets:
-        """Returns the codes that meet the condition, and the codes that do not."""
+        """The codes that meet the condition, and the codes that do not."""
         match node:
             case x.Paren():
                 return self.read(node.this)
@@ -277,8 +275,8 @@ class Condition:
     def _on_grid(self, node: x.Expr, kind: type[x.Expr], value: Any) -> np.ndarray:
         """Compares the cells of a grid with a number or a date.
 
-        Ages of 17 to 90 in cells of ones: `> 30.5` and `>= 31` are the cells from 14 on. In cells of
-        5 from 0 on, `< 20` are cells 0 to 3; nothing says which rows of cell 4 are `<= 20`.
+        Ages of 17 to 90 in cells of ones: `> 30.5` and `>= 31` are the cells from 14 on. In cells of 5 from 0 on, `<
+        20` are cells 0 to 3; the rows of cell 4 that are `<= 20` are unknown.
         """
         column = self.text.schema.numeric(self.name)
         place = (column.number_of(value, self.name) - column.low) / column.width
@@ -313,7 +311,7 @@ def filters(text: Text, where: x.Expr) -> list[tuple[Spec, int]]:
 
 
 def _filter(text: Text, name: str, terms: Sequence[x.Expr]) -> tuple[Spec, int] | None:
-    """Returns the part of a split that meets all conditions on a column; None where every row does."""
+    """The part of a split that meets all conditions on a column; None for all rows."""
     met = _common([Condition(text, name).read(term).met for term in terms])
     written, column = " AND ".join(map(text.sql, terms)), text.schema.column(name)
     if not len(met):
@@ -341,14 +339,7 @@ def _filter(text: Text, name: str, terms: Sequence[x.Expr]) -> tuple[Spec, int] 
 
 @dataclass(frozen=True)
 class Key:
-    """A key of GROUP BY: a split, and the names of its parts in the answer.
-
-    Attributes:
-        written: The expression.
-        name: The name of the answer's column.
-        spec: The split.
-        labels: The names of its parts; those of the split where there are none.
-    """
+    """A key of GROUP BY: a split, and the names of its parts in the answer."""
 
     written: x.Expr
     name: str
@@ -468,7 +459,7 @@ def _buckets(text: Text, node: x.WidthBucket) -> Split:
 
 
 def _floors(text: Text, node: x.Mul) -> Split:
-    """Reads FLOOR(column / w) * w: ranges of width w, called by their lower ends."""
+    """Reads FLOOR(column / w) * w: ranges of width w, named by their lower ends."""
     sides = sorted((node.left, node.right), key=lambda side: isinstance(side, x.Floor))
     quotient = sides[1].this.unnest() if isinstance(sides[1], x.Floor) else None
     whole = {name for name, argument in sides[1].args.items() if argument} == {"this"}  # FLOOR of no decimals
@@ -542,7 +533,10 @@ INSTEAD: dict[type[x.Expr], str] = {
 
 @dataclass(frozen=True)
 class Number:
-    """A number for each group: a statistic of a column; for a quantile, its share; of the rows in parts of splits."""
+    """A number for each group: a statistic of a column, perhaps of the rows in parts of splits.
+
+    For a quantile, its share.
+    """
 
     maker: type[Statistic]
     column: str = ""
@@ -555,19 +549,13 @@ class Number:
         return self.maker, self.column, self.where
 
     def kind(self, shares: Sequence[Fraction]) -> Kind:
-        """The statistic."""
         maker = partial(Quantile, shares=tuple(sorted(shares))) if self.maker is Quantile else self.maker
         return (partial(Within, maker=maker, where=self.where) if self.where else maker), self.column, 1
 
 
 @dataclass(frozen=True)
 class Within(Statistic):
-    """A statistic of those rows of each group that are in given parts of splits.
-
-    Attributes:
-        maker: The maker of the statistic.
-        where: The splits, each with the number of its part.
-    """
+    """A statistic of those rows of each group that are in given parts of splits."""
 
     maker: Callable[..., Statistic]
     where: tuple[tuple[Spec, int], ...]
@@ -598,11 +586,6 @@ GroupValues = Mapping[Number, np.ndarray]
 
 class Select:
     """A statement, read against the public schema of a handle.
-
-    Args:
-        text: As it was written.
-        handle: A handle on a table, or on a part of it.
-        dialect: The dialect of SQL.
 
     Raises:
         QueryError: A query that cannot be answered.
@@ -664,7 +647,7 @@ class Select:
                 self.shown.append((item.alias or self.text.sql(item), number))
 
     def _item(self, tree: x.Expr, written: x.Expr) -> x.Expr | None:
-        """Returns the item of the SELECT that a position names; None where it is no position."""
+        """The item of the SELECT at a position; None if it is no position."""
         if not (isinstance(written, x.Literal) and written.is_int):
             return None
         position = int(written.this)
@@ -692,7 +675,7 @@ class Select:
         return self._plain_statistic(node)
 
     def _among(self, number: Number, condition: x.Expr) -> Number:
-        """The number, of the rows alone that meet a condition."""
+        """The number for the rows that meet a condition."""
         return replace(number, where=tuple(filters(self.text, condition)) + number.where)
 
     def _names_unit(self, node: x.Column) -> bool:
@@ -749,14 +732,14 @@ class Select:
     # HAVING, ORDER BY and LIMIT
 
     def _answered(self, node: x.Expr) -> Number:
-        """Returns the number that an alias or an expression of HAVING or ORDER BY names."""
+        """The number that an alias or an expression of HAVING or ORDER BY names."""
         number = self._aliases.get(node.name.casefold() if isinstance(node, x.Column) else "-") or self._statistic(node)
         if number not in [shown for _, shown in self.shown]:
             self.shown.append((self.text.sql(node), number))
         return number
 
     def _ordered(self, tree: x.Expr, node: x.Expr) -> Number | int:
-        """Returns the number of an item of ORDER BY, or the position of its key."""
+        """The number of an item of ORDER BY, or the position of its key."""
         node = (self._item(tree, node) or node).unalias()
         for position, key in enumerate(self.keys):
             if node == key.written or (isinstance(node, x.Column) and node.name.casefold() == key.name.casefold()):
@@ -789,7 +772,7 @@ class Select:
     # The answer
 
     def draft(self, epsilon: Epsilon, level: float, *, reuse: bool) -> Draft:
-        """Returns the draft of the queries, each statistic once and quantiles of a column together."""
+        """The draft of the queries, each statistic once and quantiles of a column together."""
         kinds: dict[tuple[object, ...], list[Number]] = {}
         for number in dict.fromkeys(number for _, number in self.shown):
             kinds.setdefault(number.asked, []).append(number)

@@ -5,7 +5,7 @@ sqlglot reads the text, and no SQL reaches an engine. WHERE narrows the handle t
 splits, GROUP BY splits it, each number of the SELECT is a statistic of
 ``miners.tables``, and HAVING, ORDER BY and LIMIT choose among the answers (``select.py``).
 
-``%load_ext pinq`` makes the same known to a notebook, as ``%%pinq``.
+``%load_ext pinq`` gives a notebook the same as ``%%pinq``.
 
 Privacy:
     Claim: a statement costs what its statistics cost. Why: it is compiled from its text and the
@@ -62,7 +62,7 @@ def sql(
         QueryError: A part of the statement is not supported; names it, its place and an
             alternative.
         BudgetExceeded: The cost exceeds the remaining budget; nothing was spent.
-        ImportError: sqlglot is not installed; names the command.
+        ImportError: sqlglot is not installed; the text has the command.
 
     Examples:
         >>> import pinq

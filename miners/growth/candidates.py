@@ -44,11 +44,10 @@ T = TypeVar("T")
 
 
 def equal_width(schema: Schema, name: str, bins: int) -> tuple[CutPoint, ...]:
-    """Returns inner edges of ``bins`` intervals of equal width over a column's declared range.
+    """The inner edges of ``bins`` intervals of equal width over a column's declared range.
 
-    Edges that fall into the same cell of the column's grid count once, so a coarse column gets
-    fewer. Those of a column of whole numbers are rounded up to whole numbers, which changes no
-    split.
+    Edges that fall into the same cell of the column's grid count once, so a coarse column gets fewer. Edges of whole
+    numbers are rounded up to whole numbers, which changes no split.
     """
     column = schema.numeric(name)
     # From 0 to 10 in four: 2.5, 5 and 7.5, of whole numbers 3, 5 and 8.
@@ -75,10 +74,10 @@ def multiway_splits(
 
     Args:
         schema: The public schema.
-        target: The column to predict, which is no attribute; None while it is not known.
+        target: The column to predict, which is no attribute; None if it is unknown.
         attributes: Names of columns; None for all but the target.
-        cuts: For numeric attributes a list of cut points, or a number of intervals of equal width.
-            Without: the cuts that the policy declares for the column, else ``bins`` intervals.
+        cuts: For numeric attributes a list of cut points, or a number of intervals of equal width. Default: the cuts
+            that the policy declares for the column, else ``bins`` intervals.
         bins: The number of intervals by default.
 
     Raises:
@@ -91,7 +90,7 @@ def multiway_splits(
 
 
 def _multiway(schema: Schema, name: str, cutting: Sequence[CutPoint] | int | None, bins: int) -> Values | Cuts:
-    """Returns a column's split into many parts; ``cutting`` is what ``cuts`` says of it."""
+    """A column's split into many parts; ``cutting`` is its entry of ``cuts``."""
     if name not in schema.numeric_columns:
         return Values(name)
     if cutting is None:
@@ -112,13 +111,7 @@ def _multiway(schema: Schema, name: str, cutting: Sequence[CutPoint] | int | Non
 def by_column(
     parameter: str, mapping: Mapping[str, T] | None, meaning: str, column: Callable[[str], object]
 ) -> dict[str, T]:
-    """Returns a parameter that maps columns to something; empty where it is None.
-
-    Args:
-        parameter: Its name.
-        mapping: The object that the caller passed.
-        meaning: The required keys and values, in words.
-        column: A function that looks up a column by its name, or raises.
+    """A parameter that maps columns to something, empty for None; ``column`` looks up a name, or raises.
 
     Raises:
         QueryError: It is no mapping, or has an unknown column.
@@ -140,9 +133,7 @@ def require_attributes(parameter: str, named: Iterable[str], attributes: Sequenc
 
 
 def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str] | None) -> list[str]:
-    """Returns the columns to split by.
-
-    These are ``attributes``, else all columns with more than one value but the target.
+    """The columns to split by: ``attributes``, else all columns with more than one value but the target.
 
     Raises:
         QueryError: An unknown, repeated or unusable column.
@@ -168,10 +159,7 @@ def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str
 
 
 def families(schema: Schema, names: Sequence[str]) -> tuple[AnyCut | AnyGrouping, ...]:
-    """Returns all splits in two of each attribute, for the mechanism to choose from.
-
-    They are cuts of a numeric attribute, groups of values of a categorical one.
-    """
+    """All splits in two of each attribute, for the mechanism to choose from: cuts, or groups of values."""
     return tuple(AnyCut(name) if name in schema.numeric_columns else AnyGrouping(name) for name in names)
 
 
@@ -179,7 +167,7 @@ GROUPING_SECONDS = 1e-5  # for each value of a node's column, to draw, score and
 
 
 def grouping_warnings(schema: Schema, splits: Iterable[object], depth: int, trees: int = 1) -> tuple[str, ...]:
-    """Warns where so many trees, each node of which draws groupings of these columns, take over a minute."""
+    """Warns if choices among groupings of these columns in so many trees take over a minute."""
     # 4,095 nodes that split a column of 65,000 values: 2,700 seconds. A deep tree has at most a node for each row.
     nodes = trees * min(2**depth - 1, schema.max_rows)
     codes = {split.column: schema.columns[split.column].codes for split in splits if isinstance(split, AnyGrouping)}
@@ -197,7 +185,7 @@ def grouping_warnings(schema: Schema, splits: Iterable[object], depth: int, tree
 
 
 def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon, *, fewer: float = 0.0) -> int:
-    """Returns the number of levels of two-way splits that a budget supports.
+    """The number of levels of two-way splits that a budget supports.
 
     Each node's split is one choice from all ``families``.
 
@@ -211,9 +199,9 @@ def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: E
 def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon) -> int:
     """The default number of levels of a tree of classes: the supported number, or one if nearly one.
 
-    A very clear split is found with less than the rule demands. Where the rule is further off, the
-    majority vote needs all of the budget to stand out of the noise itself. There are fewer levels where
-    choosing would take longer than reading: each level has twice the nodes of the one above.
+    A very clear split is found with less epsilon than the rule demands. If the rule is further off, the majority vote
+    needs the whole budget. There are fewer levels if choosing would take longer than reading: each level has twice the
+    nodes of the one above.
     """
     # 1,000,000 rows of 14 attributes with 12,600 candidates: 2^23 / 12,600 = 664 nodes, so nine levels.
     nodes = max(MAX_SCORED, SCORED_SHARE * rows * len(names)) / _all_candidates(schema, names)
@@ -240,7 +228,7 @@ def _all_candidates(schema: Schema, names: Iterable[str]) -> int:
 
 
 def _candidates(schema: Schema, name: str) -> int:
-    """Returns the approximate number of different splits of a column in two."""
+    """The approximate number of different splits of a column in two."""
     if name in schema.numeric_columns:
         # One grid point in 20 is about as good a cut as the best.
         return min(20, schema.numeric(name).cells - 1)
@@ -248,13 +236,12 @@ def _candidates(schema: Schema, name: str) -> int:
 
 
 def random_split(schema: Schema, names: Sequence[str], part: Part, random: np.random.Generator) -> Split | None:
-    """Draws a split by one of the attributes that can still split this part; None where none can.
+    """A split by one of the attributes that can still split this part, at random; None for none.
 
-    It costs nothing: no row is looked at.
+    It costs nothing, because it reads no row.
 
-    A numeric attribute is cut in two at a random point of what the splits above have left of its
-    grid; a categorical one, not again on the same path, is split into two random groups of its
-    values.
+    A numeric attribute is cut in two at a random point of its remaining grid; a categorical one, once on each path, is
+    split into two random groups of its values.
     """
     for number in random.permutation(len(names)).tolist():
         name = names[number]
@@ -295,7 +282,7 @@ class Grid:
 
     @classmethod
     def of_steps(cls, size: float) -> Grid:
-        """Returns the grid of a card that is learned in steps.
+        """The grid of a card that is learned in steps.
 
         A cell's error falls with its width and rises with its noise: the best number of cells grows
         with a root of ``size``, rows times epsilon; 10 at 5,000 (docs/defaults.md).
@@ -304,18 +291,16 @@ class Grid:
 
     @classmethod
     def of_tables(cls, size: float, *, many: bool) -> Grid:
-        """Returns the coarse grid of a card that asks tables of all attributes first.
+        """The coarse grid of a card that queries tables of all attributes first.
 
-        Args:
-            size: Rows times epsilon for each attribute and class.
-            many: Whether there are more than two classes: then steps follow, which a finer grid helps.
+        ``size`` is rows times epsilon for each attribute and class.
         """
         widths = _widths(4 * (size / 20) ** (0.25 if many else 0.2))
         return cls(widths, fine=many and widths > FEW_WIDTHS)
 
 
 def public_cuts(schema: Schema, name: str, grid: Grid) -> tuple[CutPoint, ...]:
-    """Returns the default cuts of a column: equal widths, and round numbers.
+    """The default cuts of a column: equal widths, and round numbers.
 
     Sums of money and counts crowd near zero, where equal widths are too wide. So the powers of ten
     down to the column's grid are cuts too (and their negatives, and zero), and in the upper two
@@ -332,7 +317,7 @@ def public_cuts(schema: Schema, name: str, grid: Grid) -> tuple[CutPoint, ...]:
 def attribute_cells(
     schema: Schema, target: str | None, attributes: Sequence[str] | None, cuts: CutsByColumn | None, grid: Grid
 ) -> tuple[Values | Cuts, ...]:
-    """Returns the cells of each attribute: declared or given cuts, else ``public_cuts``.
+    """The cells of each attribute: declared or given cuts, else ``public_cuts``.
 
     Raises:
         QueryError: An unknown, repeated or unusable column; cuts of a column that has none.
@@ -350,7 +335,7 @@ def attribute_cells(
 def attribute_pairs(
     schema: Schema, target: str | None, attributes: Sequence[str], cuts: CutsByColumn | None
 ) -> tuple[Cross, ...]:
-    """Returns the joint cells of each two attributes of which there are at most ``PAIR_CELLS``, cut coarsely."""
+    """The joint cells of each two attributes, at most ``PAIR_CELLS``, cut coarsely."""
     coarse = multiway_splits(schema, target, attributes=attributes, cuts=cuts, bins=PAIR_BINS)
     # Six intervals of a number and the 7 values of another attribute: 42 cells.
     sizes = {spec: bind(spec, schema).size for spec in coarse}
@@ -376,7 +361,7 @@ def _round_numbers(column: Numeric, fine: bool) -> Iterator[float]:
 
 
 def _widths(number: float) -> int:
-    """Returns the number of ``WIDTHS`` whose ratio to this number is nearest to 1."""
+    """The number of ``WIDTHS`` whose ratio to this number is nearest to 1."""
     # 50,000 rows at epsilon 1 are 10 times 5,000: 10 * 10^.3 = 20 intervals, and 24 are nearest.
     return min(WIDTHS, key=lambda widths: max(widths / number, number / widths))
 
@@ -386,13 +371,11 @@ class Criterion:
     """A measure of splits.
 
     Attributes:
-        name: The value of the parameter.
         score: The score of a selection; None if no selection may use it.
         unit: The number of the score's units in one natural unit; None for the largest possible
             error of a row.
-        called: The natural unit's name.
-        uncertainty: Rows times impurity over the last axis, of noisy class counts and of the noisy
-            rows that they are parts of; None of a criterion for means.
+        uncertainty: Rows times impurity over the last axis, from noisy class counts and the noisy rows of their parts;
+            None for a criterion for means.
         whole: The impurity of class counts before a split; the gain is this less that of the parts.
     """
 
@@ -413,7 +396,7 @@ def _entropy_uncertainty(counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _entropy(counts: np.ndarray) -> float:
-    """Entropy of some counts, in bits; 0 where there is nothing."""
+    """The entropy of counts, in bits; 0 for none."""
     rows = counts.sum()
     return float(_entropy_uncertainty(counts, rows) / rows) if rows > 0 else 0.0
 
@@ -455,16 +438,9 @@ def score_of(criterion: str, target: str, *within: Ends) -> Score:
 def choice_noise_scale(
     schema: Schema, criterion: str, epsilon: Epsilon, *, textbook: bool, target: str = ""
 ) -> tuple[float, str]:
-    """Returns the scale of the noise in a choice, and its unit.
+    """The scale of the noise in a choice, and its unit (for a regression the largest possible error of a row).
 
     A worse candidate may win if its score is lower by about this much.
-
-    Args:
-        schema: The public schema.
-        criterion: One of ``CRITERIA`` or ``REGRESSION_CRITERIA``.
-        epsilon: The epsilon of the choice.
-        textbook: Whether it is made by the exponential mechanism with its general factor 2.
-        target: The target of a regression, whose unit is the largest possible error of a row.
     """
     score, record = score_of(criterion, target), _EVERY[criterion]
     unit = score.sensitivity(schema) if record.unit is None else record.unit
@@ -473,7 +449,7 @@ def choice_noise_scale(
 
 
 def require_criterion(criterion: object, criteria: Iterable[str] = CRITERIA) -> str:
-    """The criterion's name, else ``QueryError``."""
+    """The criterion's name; raises ``QueryError`` for an unknown one."""
     names = list(criteria)
     if isinstance(criterion, str) and criterion in names:
         return criterion
@@ -487,16 +463,12 @@ def require_criterion(criterion: object, criteria: Iterable[str] = CRITERIA) -> 
 
 
 def gain(criterion: str, table: np.ndarray) -> float:
-    """Returns the quality of a split by its table of noisy counts, shape (parts, classes).
+    """The quality of a split by its table of noisy counts, shape (parts, classes); higher is better.
 
-    Higher is better. Counts below 0 count as 0.
+    Counts below 0 count as 0.
 
-    The quantities of Friedman & Schuster 2010, sec. 4.1 and 4.2, per row; for ``"gain_ratio"`` the
-    information gain over the split's own entropy.
-
-    Args:
-        criterion: One of ``CRITERIA``, or ``"gain_ratio"``.
-        table: Noisy rows of each part and class.
+    The quantities of Friedman & Schuster 2010, sec. 4.1 and 4.2, per row; for ``"gain_ratio"`` the information gain
+    over the split's own entropy.
     """
     record = _EVERY[criterion]
     assert record.uncertainty is not None, criterion
@@ -515,7 +487,7 @@ def gain(criterion: str, table: np.ndarray) -> float:
 
 
 def printed_gain(criterion: str, table: np.ndarray, parts: np.ndarray) -> float:
-    """Returns the quality of a split as Algorithm 1 of Friedman & Schuster 2010 computes it.
+    """The quality of a split by Algorithm 1 of Friedman & Schuster 2010.
 
     For the information gain it is V_A = sum of N_jc lg(N_jc / N_j), where N_j is a noisy count too.
     It is not divided by the noisy rows, and H(C) is not added: exact counts would make both equal for
@@ -540,17 +512,13 @@ def printed_gain(criterion: str, table: np.ndarray, parts: np.ndarray) -> float:
 
 
 def impurity_reduction(criterion: str, tables: np.ndarray) -> np.ndarray:
-    """Returns the part of a node's uncertainty that splits remove, for each row of it.
+    """The part of a node's uncertainty that splits remove, for each row of it.
 
     It is J of Wang, Dick & Balcan 2020, sec. 2.1, for any number of classes.
 
-    Args:
-        criterion: One of ``CRITERIA``.
-        tables: Noisy counts, shape (..., parts, classes); below 0 counts as 0.
-
     Returns:
-        From 0 to 1, shape (...,): 1 where evenly mixed classes become pure parts, 0 where nothing
-        is there.
+        From 0 to 1, shape (...,), for noisy counts of shape (..., parts, classes): 1 if evenly mixed classes become
+        pure parts, 0 for empty tables.
     """
     uncertainty = CRITERIA[criterion].uncertainty
     assert uncertainty is not None, criterion

@@ -35,12 +35,8 @@ class OpenNode:
     """A node while its tree grows.
 
     Attributes:
-        used: The columns that its path does not split again.
-        size: The noisy number of rows; None without a query.
-        size_scale: Scale of the noise in ``size``.
         cells: Noisy rows of each class, the missing class last where there is one, or of the two
             ends of a numeric target; None without a query.
-        variance: The variance of the noise in each of ``cells``.
         left: The rest of its path's epsilon, if leaves are queried only after all trees have grown.
         path_end: The number of kept splits on the longest path through it, after the query for it.
     """
@@ -58,13 +54,13 @@ class OpenNode:
 
     @property
     def rows(self) -> float:
-        """The noisy number of rows as far as it is known; infinite without a query."""
+        """The known noisy number of rows; infinite without a query."""
         if self.size is not None:
             return self.size
         return float("inf") if self.cells is None else float(self.cells.sum())
 
     def observe(self, cells: np.ndarray, variance: float, scale: float | None = None) -> None:
-        """Averages one more set of noisy class counts in, weighted by precision."""
+        """Averages further noisy class counts in, weighted by precision."""
         if self.cells is None:
             self.cells, self.variance, self.cells_scale = np.asarray(cells, dtype=np.float64), variance, scale
             return
@@ -74,40 +70,23 @@ class OpenNode:
         self.variance, self.cells_scale = self.variance * variance / (self.variance + variance), None
 
     def branch(self, split: Split, parts: int, first: int, used: frozenset[str]) -> list[Self]:
-        """Splits the node.
-
-        Args:
-            split: The split.
-            parts: The number of its parts.
-            first: The number of the first child among the nodes of the tree.
-            used: The columns that the paths below do not split again.
-
-        Returns:
-            The children, in the order of the parts.
-        """
+        """Splits the node; returns the children, in the order of the parts, numbered from ``first``."""
         self.split, self.children = split, tuple(range(first, first + parts))
         return [self.child(used) for _ in range(parts)]
 
     def child(self, used: frozenset[str]) -> Self:
-        """Returns an open node below."""
         return type(self)(used)
 
 
 def calibrate(children: Children, sizes: Sequence[float | None], cells: Sequence[np.ndarray | None]) -> np.ndarray:
     """Makes class counts of all nodes agree, by Friedman & Schuster's Algorithm 3.
 
-    Top-down each node's rows are shared out among its children in proportion to their noisy sizes;
-    bottom-up a leaf's rows are shared out among the classes in proportion to their noisy counts,
-    and added up. The paper divides by noisy sums, which may be 0 or less: numbers below 0 count as
-    0 here, and where all are 0, all are alike.
-
-    Args:
-        children: The children of each node, the root first, parents before their children.
-        sizes: Noisy number of rows of each node.
-        cells: Noisy class counts of each leaf; of an inner node they are not looked at.
+    Top-down each node's rows are divided among its children in proportion to their noisy sizes; bottom-up a leaf's rows
+    are divided among the classes in proportion to their noisy counts, and added up. The paper divides by noisy sums,
+    which may be 0 or less: here numbers below 0 count as 0, and if all are 0, they are equal.
 
     Returns:
-        Shape (nodes, cells).
+        Shape (nodes, cells); ``cells`` of inner nodes are not used.
     """
     width = len(next(counts for counts in cells if counts is not None))
     rows = np.zeros(len(children))
@@ -127,13 +106,11 @@ def calibrate(children: Children, sizes: Sequence[float | None], cells: Sequence
 
 
 def pessimistic_errors(rows: float, errors: float, certainty: float) -> float:
-    """Returns C4.5's estimate of how many of ``rows`` unseen rows a leaf gets wrong.
+    """C4.5's estimate of the errors among ``rows`` unseen rows of a leaf, which has ``errors`` among as many seen rows.
 
-    The leaf gets ``errors`` of as many seen rows wrong.
-
-    The upper end of a one-sided binomial confidence interval of level ``1 - certainty``; real
-    numbers are allowed. Exact at 0 errors, within 7 % of the exact limit from 1 error on at the
-    usual certainty of 0.25, linear between.
+    It is the upper end of a one-sided binomial confidence interval of level ``1 - certainty``; real numbers are
+    allowed. Exact at 0 errors, within 7 % of the exact limit from 1 error on at the usual certainty of 0.25, linear
+    between.
     """
     if rows <= 0:
         return 0.0
@@ -165,19 +142,18 @@ def worth_keeping(
     probabilities: np.ndarray | None = None,
     noise: float = math.inf,
 ) -> np.ndarray:
-    """Finds the nodes that keep their split, shape (nodes,).
+    """The nodes that keep their split, shape (nodes,).
 
     A node keeps its split if the split lowers the error or separates class probabilities.
 
-    C4.5 looks at errors alone, so it removes a split between an uncertain and a certain leaf of the
-    same class. With ``probabilities``, a node also keeps a split if the leaves below it are further from
-    the node than by chance. The distance is the sum of N |q - p|^2 over leaves of N rows and class
-    probabilities q, where p are the node's. If all rows have the probabilities p and fall into m
-    leaves by chance, the distance is (m - 1) (1 - |p|^2) on average. It is larger if the split was
-    chosen for a large distance.
+    C4.5 uses errors alone, so it removes a split between an uncertain and a certain leaf of the same class. With
+    ``probabilities``, a node also keeps a split if the leaves below it differ from the node more than by chance. The
+    distance is the sum of N |q - p|^2 over leaves of N rows and class probabilities q, where p are the node's. If all
+    rows have the probabilities p and fall into m leaves by chance, the distance is (m - 1) (1 - |p|^2) on average. It
+    is larger if the split was chosen for a large distance.
 
-    Subtrees do not move to their parent's place, as C4.5 may do. No query says how the rows of the
-    other branches would be predicted there.
+    Subtrees do not move to their parent's place, as C4.5 may do. No query shows the predictions for the rows of the
+    other branches there.
 
     Args:
         children: The children of each node, the root first, parents before their children.
@@ -228,15 +204,7 @@ def _proportions(weights: np.ndarray) -> np.ndarray:
 def estimated_nodes(
     trees: Sequence[Sequence[OpenNode]], cells: int, classes: int, certainty: float | None = None
 ) -> list[list[Node]]:
-    """Consistent least-squares estimates of the counts of every node of some trees.
-
-    Args:
-        trees: Grown trees, the root of each first.
-        cells: The number of counts of a node.
-        classes: The number of counts in the fitted trees, the first ones: all but a missing class.
-        certainty: C4.5's certainty factor, for pruning that keeps splits between different class
-            probabilities; None for no pruning.
-    """
+    """Consistent least-squares estimates of the counts of every node of some trees."""
     grown = [open_node for tree in trees for open_node in tree]
     starts = np.cumsum([0] + [len(tree) for tree in trees]).tolist()
     # Two trees of three nodes: the children of the second one's root are 4 and 5.
@@ -257,7 +225,7 @@ def estimated_nodes(
 
 
 def _keeps(tree: Sequence[OpenNode], counts: np.ndarray, deviations: np.ndarray, certainty: float | None) -> np.ndarray:
-    """Returns whether each node keeps its split, shape (nodes,)."""
+    """Whether each node keeps its split, shape (nodes,)."""
     children = [open_node.children for open_node in tree]
     if certainty is None:
         return np.array([bool(below) for below in children])

@@ -43,7 +43,7 @@ from pinq.public.schema import Schema
 
 
 def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon, within: Ends = None) -> np.ndarray:
-    """Returns the noisy weights of the two ends of a numeric target in each part, shape (parts, 2).
+    """The noisy weights of the two ends of a numeric target in each part, shape (parts, 2).
 
     A row at a share s of the way from the lower end of a range to its upper one counts 1 - s and s:
     of two rows at 2 and 8 on a range from 0 to 10 the ends are 0.8 + 0.2 and 0.2 + 0.8. Values
@@ -62,15 +62,12 @@ def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon, within
 
 @dataclass
 class Level:
-    """The nodes of one level that are still to be split.
+    """The unsplit nodes of one level.
 
     Attributes:
-        number: The number of splits above them.
-        parts: The nodes, as parts of the table.
         nodes: The known facts of each node, in the order of the parts.
         below: The facts about the children from the choice of their splits: for each node a row of
             noisy class counts for each part of its split.
-        below_scale: The scale of the noise in ``below``.
     """
 
     number: int
@@ -80,7 +77,7 @@ class Level:
     below_scale: float | None = None
 
     def only(self, chosen: np.ndarray) -> Level:
-        """Returns the level with some of its nodes; ``chosen`` has shape (nodes,)."""
+        """Some of its nodes; ``chosen`` has shape (nodes,)."""
         if chosen.all():
             return self
         rows = np.flatnonzero(chosen).tolist()
@@ -97,14 +94,11 @@ class Problem:
     """The task of a fit: all public, all checked.
 
     Attributes:
-        schema: The public schema.
         target: The column to predict; None in a plan without one.
         cells: The number of counts of a node: one for each part of the histogram of classes, a
             missing class included, or two for the ends of a numeric target.
         classes: The number of predicted classes, the first cells: all but a missing class.
-        epsilon: The limit of all costs beside ``looks``.
-        numeric: Whether the target is numeric.
-        looks: The cost of each query for the range of a numeric target.
+        epsilon: The limit of all costs besides ``looks``.
         within: The range, once it is known.
     """
 
@@ -120,14 +114,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepQueries(ABC):
-    """The queries of every strategy, to one handle or several owners, and their noise.
-
-    Attributes:
-        problem: The task of the fit.
-        depth: The number of levels of splits.
-        criterion: The measure of a split.
-        textbook: Whether splits are chosen by the exponential mechanism with its factor 2.
-    """
+    """The queries of every strategy, to one handle or several owners, and their noise."""
 
     problem: Problem
     depth: int
@@ -137,12 +124,10 @@ class StepQueries(ABC):
 
     @property
     def schema(self) -> Schema:
-        """The public schema."""
         return self.problem.schema
 
     @property
     def target(self) -> str:
-        """The column to predict."""
         return str(self.problem.target)
 
     @property
@@ -151,11 +136,11 @@ class StepQueries(ABC):
         return self.problem.cells
 
     def size_query(self, of: str, weight: int = 1) -> StepQuery:
-        """Returns the question for the rows of nodes."""
+        """The query for the rows of nodes."""
         return StepQuery(StepName.SIZE, "noisy_count", f"size of {of}", self.count_noise, weight)
 
     def classes_query(self, of: str, weight: int = 1) -> StepQuery:
-        """Returns the question that describes nodes."""
+        """The query that describes nodes."""
         if self.problem.numeric:
             text = f"mean of `{self.target}` in {of}"
             return StepQuery(StepName.CLASSES, "noisy_avg", text, self.count_noise, weight)
@@ -163,12 +148,12 @@ class StepQueries(ABC):
         return StepQuery(StepName.CLASSES, "noisy_count", text, self.count_noise, weight, numbers=self.cells)
 
     def choice_query(self, name: StepName, text: str, weight: int = 1, times: int = 1) -> StepQuery:
-        """Returns the question for splits that the criterion judges."""
+        """A query for splits that the criterion judges."""
         noise = partial(choice_noise_scale, self.schema, self.criterion, textbook=self.textbook, target=self.target)
         return StepQuery(name, "exp_mech", text, noise, weight, times)
 
     def count_noise(self, epsilon: Epsilon) -> tuple[float, str]:
-        """Returns the standard deviation of a count's noise."""
+        """The standard deviation of a count's noise."""
         return noise_of(self.schema, epsilon), "rows"
 
 
@@ -177,11 +162,8 @@ class TreeStrategy(StepQueries):
     """An algorithm: it divides epsilon, chooses splits and ends paths.
 
     Attributes:
-        epsilon: The cost of growth.
-        trees: The number of trees that grow together, each from a shard of its own; 1 for one tree
-            on all rows.
+        trees: The number of trees that grow together, each from a shard; 1 for one tree on all rows.
         certainty: C4.5's certainty factor; None for no pruning.
-        spends_rest: As in ``Recipe``.
     """
 
     epsilon: Epsilon
@@ -192,67 +174,60 @@ class TreeStrategy(StepQueries):
 
     @abstractmethod
     def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
-        """Returns the queries of each level of splits, and those of a leaf, by weight."""
+        """The queries of each level of splits, and those of a leaf, by weight."""
 
     @abstractmethod
     def choose(self, level: Level) -> Sequence[Split | None]:
-        """Returns a split for each node of a level; None for a node that cannot be split."""
+        """A split for each node of a level; None for a node that cannot be split."""
 
     @abstractmethod
     def max_parts(self, node: OpenNode) -> int:
-        """Returns the most parts that a node's split can have."""
+        """The largest number of parts of a node's split."""
 
     def fan_out(self, level: int) -> int:
-        """Returns the most parts that a split of this level makes."""
+        """The largest number of parts of a split of this level."""
         return self.max_parts(OpenNode())
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The steps, at their losses."""
         levels, leaf = self.questions()
         return Recipe.by_weights(self.epsilon, levels, leaf, spends_rest=self.spends_rest)
 
     def stop_rows_at(self, epsilon: Epsilon) -> int:
-        """Returns the total noise in the numbers of two leaves at this loss, in rows."""
+        """The total noise in the numbers of two leaves at this loss, in rows."""
         # Two classes at epsilon .1: counts deviate by 14.1, so 2 * 2 * 14.1 rows, 57.
         return math.ceil(2 * self.cells * noise_of(self.schema, epsilon))
 
     def describe(self, parts: Parts, epsilon: Epsilon) -> np.ndarray:
-        """Returns noisy numbers that describe each part, shape (parts, cells), by one request."""
+        """Noisy numbers that describe each part, shape (parts, cells), by one request."""
         if self.problem.numeric:
             return ask_ends(parts, self.schema, self.target, epsilon, self.problem.within)
         return np.asarray(parts.partition(Values(self.target)).noisy_count(epsilon=epsilon)).reshape(len(parts), -1)
 
     def without_split(self, level: int) -> Sequence[Step]:
-        """Returns the steps of a node for which ``choose`` returns None."""
+        """The steps of a node for which ``choose`` returns None."""
         return self.recipe.levels[level]
 
     def threshold(self, node: OpenNode) -> float:
-        """Returns the noisy size from which a node is split; without a rule all are."""
+        """The noisy size from which a node is split; without a rule all are."""
         return -math.inf
 
     def uses_up(self, split: Split) -> bool:
-        """Returns whether a path that has used this split does not use its column again."""
+        """Whether a path with this split does not use its column again."""
         return split.is_finest
 
     def estimates(self, trees: Sequence[Sequence[OpenNode]]) -> list[list[Node]]:
-        """Returns the nodes of each fitted tree."""
+        """The nodes of each fitted tree."""
         return estimated_nodes(trees, self.cells, self.problem.classes, self.certainty)
 
     def first_level(self) -> Self:
-        """Returns the growth of one level."""
+        """The growth of one level."""
         return replace(self, depth=min(1, self.depth))
 
     # Choices
 
     def ask_choices(self, parts: Parts, offered: Offer, step: Step) -> list[Split | None]:
-        """Returns the choice of the mechanism for each part, among the part's candidates.
-
-        Args:
-            parts: The parts that choose.
-            offered: The candidates: one list for all parts, or a list for each.
-            step: The step, with the loss of the choice.
-        """
+        """The choice of the mechanism for each part, among the candidates of one list or of a list for each part."""
         within = [self.problem.within] if self.problem.numeric else []
         score = score_of(self.criterion, self.target, *within)
 
@@ -264,7 +239,7 @@ class TreeStrategy(StepQueries):
     def ask_where_offered(
         self, level: Level, offered: Sequence[Sequence[SplitCandidate]], step: Step
     ) -> list[Split | None]:
-        """Returns the same if some nodes have no candidates: they get None without a query."""
+        """The same, but None without a query for nodes without candidates."""
         rows = [row for row, candidates in enumerate(offered) if candidates]
         answers = self.ask_choices(level.parts[rows], [offered[row] for row in rows], step) if rows else []
         chosen = dict(zip(rows, answers, strict=True))
@@ -272,14 +247,9 @@ class TreeStrategy(StepQueries):
 
 
 def in_pieces(ask: Callable[[Any, Any], list[Any]], parts: Any, entries: Sequence[Any]) -> list[Any]:
-    """Asks disjoint parts by one request, or by several if one would be too much work.
+    """Sends one request about disjoint parts, or several at the same cost if one would be too much work.
 
-    Several cost the same. A rehearsal shows whether a single part may be asked.
-
-    Args:
-        ask: A function that asks some parts with their entries.
-        parts: The parts.
-        entries: A list or tuple for each part; or one sequence that all parts share.
+    A rehearsal shows whether a single part may be queried.
     """
     try:
         return ask(parts, entries)
@@ -295,8 +265,8 @@ def in_pieces(ask: Callable[[Any, Any], list[Any]], parts: Any, entries: Sequenc
 def rehearsing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
     """Gives a handle with dummy answers; then previews its last query of each kind.
 
-    So the preview refuses a query before any query is paid for. All parts are as large as a table may
-    be. One part at most chooses, the first of its candidates.
+    So the preview refuses a query before any query is paid for. All parts are as large as possible, and at most one
+    part chooses, the first of its candidates.
     """
     last: dict[tuple[type[Query], type | None], tuple[Session, Request]] = {}
 
@@ -326,7 +296,7 @@ def rehearsing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
 
 
 def noise_of(schema: Schema, epsilon: Epsilon) -> float:
-    """Returns the standard deviation of a count's noise, in rows."""
+    """The standard deviation of a count's noise, in rows."""
     return standard_deviation(count_scale(schema, epsilon))
 
 
@@ -344,7 +314,7 @@ def grow(roots: Parts, strategy: TreeStrategy) -> list[list[OpenNode]]:
 
 
 def _grow(level: Level, nodes: list[OpenNode], strategy: TreeStrategy) -> list[Level]:
-    """Adds all that grows below a level to ``nodes``; returns all levels, this one first."""
+    """Adds all nodes below a level to ``nodes``; returns all levels, this one first."""
     levels = [level]
     for steps in strategy.recipe.levels:
         described = [step for step in steps if step.name in DESCRIBING]
@@ -376,8 +346,7 @@ def _grow(level: Level, nodes: list[OpenNode], strategy: TreeStrategy) -> list[L
 def _end_early(level: Level, paid: Sequence[Step], strategy: TreeStrategy) -> None:
     """Queries the nodes that are not split for the last time, after these steps of their level.
 
-    If one query of all leaves decides later which of them stay, nodes only note the rest of their
-    path's epsilon.
+    If one query of all leaves decides later, nodes only note the rest of their path's epsilon.
     """
     recipe = strategy.recipe
     if recipe.stops:
@@ -389,7 +358,7 @@ def _end_early(level: Level, paid: Sequence[Step], strategy: TreeStrategy) -> No
 
 
 def _end_paths(depth: int, levels: Sequence[Level], nodes: list[OpenNode], strategy: TreeStrategy) -> None:
-    """Ends paths where rows become too few, then describes the leaves that stay.
+    """Ends paths where rows become too few, then describes the remaining leaves.
 
     One query of the leaves of all trees gives the number of splits that remain on the path to each
     leaf. A node stays split if a leaf below it keeps more splits than there are above the node. Of
@@ -456,7 +425,7 @@ def _describe(level: Level, step: Step, strategy: TreeStrategy) -> None:
 
 
 def _ask_classes(level: Level, epsilon: Epsilon, strategy: TreeStrategy) -> None:
-    """Asks one request for the cells of all these nodes."""
+    """Queries the cells of all these nodes in one request."""
     scale = count_scale(strategy.schema, epsilon)
     for node, cells in zip(level.nodes, strategy.describe(level.parts, epsilon), strict=True):
         node.observe(cells, count_variance(scale), scale)

@@ -35,10 +35,8 @@ class TargetRange:
     """The known range of a target's rows.
 
     Attributes:
-        schema: The public schema.
-        target: The numeric column.
-        within: The first cell of the range of the rows, and the first cell above it; None before the
-            first answer, or where that shows none.
+        within: The first cell of the range of the rows, and the first cell above it; None before the first answer, or
+            if that shows none.
     """
 
     schema: Schema
@@ -47,12 +45,11 @@ class TargetRange:
 
     @property
     def column(self) -> Numeric:
-        """The target's declaration."""
         return self.schema.numeric(self.target)
 
     @property
     def ends(self) -> tuple[CutPoint, CutPoint] | None:
-        """The lowest and the highest value of the range, as questions have them; None for the bounds."""
+        """The lowest and the highest value of the range, in the form of queries; None for the bounds."""
         if self.within is None or self.column.cells < 2:
             return None
         # A range of one cell is not narrower than that cell and a neighbour.
@@ -84,14 +81,10 @@ class TargetRange:
         return np.unique(np.minimum(edges, self.column.cells))
 
     def nearer(self, counts: np.ndarray, scale: float) -> TargetRange:
-        """Returns the range from the first to the last sum of counts that is no noise; itself where none is.
+        """The range from the first to the last sum of counts that is no noise; unchanged for none.
 
-        Under bounds a thousand times too wide the noise of bins without rows would else move the
-        mean by more than all rows do.
-
-        Args:
-            counts: Noisy rows of ``parts``.
-            scale: The scale of their noise.
+        Under bounds a thousand times too wide, the noise of bins without rows would move the mean by more than all rows
+        do.
         """
         edges, deviation, ends = self.edges, standard_deviation(scale), list[int]()
         counts = counts[: len(edges) - 1]
@@ -111,7 +104,7 @@ class TargetRange:
         return replace(self, within=(max(0, first - width), min(self.column.cells, end + width)))
 
     def widened(self, cells: float) -> TargetRange:
-        """Returns the range with as much beside it, evenly where the bounds allow, as makes it so many grid cells."""
+        """The range, widened to so many grid cells, evenly if the bounds allow."""
         if self.within is None:
             return self
         first, end = self.within
@@ -120,7 +113,7 @@ class TargetRange:
         return replace(self, within=(first, first + width))
 
     def moments(self, counts: np.ndarray, scale: float) -> tuple[float, float, np.ndarray]:
-        """Returns mean and deviation in grid cells, and rows of each bin, without bins that noise can explain."""
+        """Mean and deviation in grid cells, and rows of each bin, without bins that noise can explain."""
         middles = (self.edges[1:] + self.edges[:-1] - 1) / 2
         if self.within is not None:  # rows outside count as its ends, as values are clamped
             middles = np.clip(middles, self.within[0], self.within[1] - 1)
@@ -131,7 +124,7 @@ class TargetRange:
         return mean, float(np.sqrt(np.average((middles - mean) ** 2, weights=rows))), rows
 
     def doubts(self, deviation: float) -> tuple[str, ...]:
-        """Warns that no range was found, or that cells are wider than this deviation; empty if all is well."""
+        """Warns that no range was found, or that cells are wider than this deviation; empty for none."""
         low, high = self.column.bounds
         if self.within is None:
             return (

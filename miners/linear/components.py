@@ -32,7 +32,6 @@ class Components(LinearState):
     """Directions of most variance.
 
     Attributes:
-        coordinates: The coordinates of the columns.
         scaled: Whether columns count in standard deviations, not in their units.
         total: The variance of all columns together.
         mean: The mean of the coordinates, in deviations, shape (entries,).
@@ -59,7 +58,6 @@ class Components(LinearState):
 
     @classmethod
     def of(cls, coordinates: Coordinates, moments: NoisyMoments, scaled: bool, count: int) -> Self:
-        """The components by noisy moments; the part of noise is subtracted from each variance."""
         rows, (mean,), (covariance,) = moments.centred()
         units = np.ones(len(mean)) if scaled else coordinates.deviations
         covariance = debiased(covariance, moments.deviation / float(rows[0])) * np.outer(units, units)
@@ -77,7 +75,6 @@ class Components(LinearState):
 
     @property
     def names(self) -> list[str]:
-        """The names of the components."""
         return [f"pca{number}" for number in range(len(self.directions))]
 
     @property
@@ -131,7 +128,6 @@ class ComponentsFit(LinearFit):
     """The fit of components."""
 
     def learn(self, handle: PrivateQueryable) -> Components:
-        """Queries products; returns the components."""
         n_components = self.miner.n_components
         coordinates = Coordinates.asked(handle, self.schema, self.columns, self.costs[0], self.norm)
         moments = NoisyMoments.asked(handle, coordinates, self.norm, self.costs[1])
@@ -140,7 +136,6 @@ class ComponentsFit(LinearFit):
         return Components.of(coordinates, moments, self.miner.scaled, count)
 
     def doubt(self, edge: float, rows: int) -> str:
-        """Returns the warning for this noise."""
         return (
             f"noise alone makes components of variance {edge:,.1f} at {many(rows, 'row')}, where a column has 1: take "
             "fewer `attributes`, or a larger `epsilon`."
@@ -214,11 +209,11 @@ class PCA(LinearMiner):
         return super().plan(schema, "" if target is None else target, rows=rows)
 
     def transform(self, X: Frame) -> np.ndarray:
-        """Returns rows along the components, shape (rows, components); ``X`` is a pandas or Arrow table."""
+        """Rows along the components, shape (rows, components); ``X`` is a pandas or Arrow table."""
         return self._model.transform(X)
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
-        """Returns the names of the components: ``pca0``, ``pca1``, ..."""
+        """The names of the components: ``pca0``, ``pca1``, ..."""
         return np.array(self._model.names, dtype=object)
 
     def plot(self, ax: Axes | None = None, most: int = 8) -> Axes:
@@ -254,22 +249,18 @@ class PCA(LinearMiner):
 
     @property
     def components_(self) -> np.ndarray:
-        """Directions, shape (components, terms)."""
         return self._model.directions
 
     @property
     def explained_variance_(self) -> np.ndarray:
-        """Variance along each component."""
         return self._model.variances
 
     @property
     def explained_variance_ratio_(self) -> np.ndarray:
-        """Variance along each component as a proportion of all."""
         return self._model.ratios
 
     @property
     def mean_(self) -> np.ndarray:
-        """Mean of each term in units of the columns."""
         coordinates = self._model.coordinates
         return coordinates.centres + coordinates.deviations * self._model.mean
 

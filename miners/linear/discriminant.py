@@ -63,8 +63,6 @@ class Gaussians(LinearState):
     """A normal cloud for each class.
 
     Attributes:
-        coordinates: The coordinates of the columns.
-        target: The classes' column.
         sizes: The approximate number of rows of each class, shape (classes,).
         means: The means of the classes, in deviations, shape (classes, entries).
         covariances: Their covariances, shape (classes, entries, entries), or (1, entries, entries) for a
@@ -89,7 +87,6 @@ class Gaussians(LinearState):
 
     @property
     def classes(self) -> tuple[Value, ...]:
-        """The target's declared values."""
         return self.schema.categorical(self.target).values
 
     @property
@@ -287,7 +284,6 @@ class DiscriminantFit(LinearFit):
         return Gaussians(coordinates, target, sizes, means, shapes)
 
     def lines(self) -> Sequence[PlanLine]:
-        """Returns a line for each query."""
         *scales, products = super().lines()
         if not self.sums:
             return *scales, products
@@ -296,12 +292,10 @@ class DiscriminantFit(LinearFit):
         return *scales, sums, products
 
     def notes(self) -> tuple[str, ...]:
-        """Returns the unit of noise, and the number of covariances."""
         shape = "each class has its own covariance." if self.separate else "all classes share one covariance."
         return (*super().notes(), shape)
 
     def doubt(self, edge: float, rows: int) -> str:
-        """Returns the warning for this noise."""
         return (
             f"noise in the products is {edge:,.1f} times a column's variance for {many(rows, 'row')} and hides "
             "the correlations of columns; take fewer `attributes`, a larger `epsilon`, or a Scorecard."

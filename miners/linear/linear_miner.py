@@ -58,7 +58,6 @@ class LinearState(ABC):
 
     @property
     def schema(self) -> Schema:
-        """The public schema."""
         return self.coordinates.schema
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,7 +68,7 @@ class LinearState(ABC):
 
     @classmethod
     def from_dict(cls, stored: Any) -> Self:
-        """Reads the result of ``to_dict``. Raises ``QueryError`` unless it is complete and valid."""
+        """Reads the result of ``to_dict``; raises ``QueryError`` unless it is complete and valid."""
         try:
             coordinates = Coordinates.from_dict(stored["coordinates"])
             values = {field.name: stored[field.name] for field in fields(cls)} | {"coordinates": coordinates}
@@ -85,7 +84,7 @@ class LinearState(ABC):
     @classmethod
     @abstractmethod
     def _shapes(cls, coordinates: Coordinates, stored: Any) -> Mapping[str, tuple[int, ...]]:
-        """The shape of each array, () for a number. Raises ``ValueError`` if another field is not valid."""
+        """The shape of each array, () for a number; raises ``ValueError`` if another field is not valid."""
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
@@ -108,11 +107,7 @@ class LinearFit(FitPlan["PrivateQueryable"]):
     """The fit of a linear model.
 
     Attributes:
-        miner: The miner, with its parameters.
-        schema: The public schema.
         columns: The columns that the queries read.
-        target: The predicted column; empty for nothing.
-        shape: The model.
         costs: The costs of the queries, in their order.
     """
 
@@ -167,7 +162,6 @@ class LinearFit(FitPlan["PrivateQueryable"]):
 
     @property
     def classes(self) -> int:
-        """The number of classes."""
         return len(self.schema.categorical(self.target).values)
 
     @property
@@ -186,41 +180,35 @@ class LinearFit(FitPlan["PrivateQueryable"]):
         return noise_edge(noise, self.norm.entries) * (self.classes if self.by_class else 1) / max(rows, 1)
 
     def rehearse(self, handle: PrivateQueryable) -> None:
-        """Rehearses the query for products."""
         parts = handle.partition(Values(self.target)) if self.by_class or self.shape == "pooled" else handle
         parts.preview("noisy_sum", self.heaviest, epsilon=self.costs[-1])
 
     @property
     def total(self) -> Epsilon:
-        """The cost of all queries."""
         return sum(self.costs, ZERO)
 
     @property
     def title(self) -> str:
-        """The title: target and columns."""
         by = "on" if self.shape == "regression" else "by"
         target = f"`{self.target}` {by} " if self.shape != "components" else ""
         return f"{type(self.miner).__name__} of {target}{many(len(self.columns), 'column')}"
 
     def lines(self) -> Sequence[PlanLine]:
-        """Returns a line for each query."""
         parts = self.schema.columns[self.target].codes if self.by_class else 1
         products = product_line(self.schema, self.norm, "all", "products of columns", self.costs[-1], 1, parts)
         return *([scale_line(self.schema, self.columns, self.costs[0])] if self.norm.numeric else ()), products
 
     def notes(self) -> tuple[str, ...]:
-        """Returns the unit of noise."""
         return ("the noise of products is in units of a column's variance.",)
 
     def warnings(self, rows: int | None) -> tuple[str, ...]:
-        """Returns a warning if noise hides too much."""
         expected = self.schema.max_rows if rows is None else rows
         edge = self.edge(expected)
         return () if edge < self.most else (self.doubt(edge, expected),)
 
     @abstractmethod
     def doubt(self, edge: float, rows: int) -> str:
-        """Returns the warning for noise of this largest eigenvalue in the covariance of a number of rows."""
+        """The warning for noise of this largest eigenvalue in the covariance of a number of rows."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -235,11 +223,10 @@ class LinearMiner(Miner):
         return cast("LinearState", self._model)
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns the model as a table: a row for each term (of each class), or for each component."""
+        """The model as a table: a row for each term (of each class), or for each component."""
         return self._linear.to_frame()
 
     def export_text(self) -> str:
-        """The report as text."""
         return self._linear.export_text()
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -248,7 +235,7 @@ class LinearMiner(Miner):
 
 
 def draw_map(ax: Axes, numbers: np.ndarray, limit: float, across: Sequence[str], down: Sequence[str]) -> None:
-    """Draws numbers from ``-most`` to ``limit`` in two colours, with names across and down and a scale."""
+    """Draws numbers from ``-limit`` to ``limit`` in two colours, with names across and down and a scale."""
     names, beside = [shorten(name) for name in across], [shorten(name, 16) for name in down]
     drawn = named_map(ax, numbers, names, beside, size=7, cmap="RdBu", vmin=-limit, vmax=limit)
     ax.figure.colorbar(drawn, ax=ax, pad=0.01).ax.tick_params(labelsize=7)

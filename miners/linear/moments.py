@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Second moments of columns from noisy sums: centres, deviations, and moments of standardised columns.
 
-There are two requests. The first is for the sums and squares of all numeric columns over their
-declared bounds; they give each column a centre and a deviation. The second is for ``Products`` of
-columns in these units, in which the expected norm of a row depends on the number of columns, not on
-bounds. The second corrects errors of the first, because it contains the constant: covariances are about
-the true means.
+There are two requests. The first is for the sums and squares of all numeric columns over their declared bounds; they
+give each column a centre and a deviation. The second is for ``Products`` of columns in these units, in which the
+expected norm of a row depends on the number of columns, not on bounds. The second corrects errors of the first, because
+it contains the constant: covariances are about the true means.
 
 A row whose products have a norm above a limit is shortened to the limit, and so counts less. The
 smallest limit is ``LIMIT`` of the expected norm of a normal row. The limit grows with epsilon and the
@@ -54,7 +53,7 @@ KNOWN_NOT = "An unknown value counts as the first one, or as the mean."
 
 
 def asked_columns(schema: Schema, target: str | None, attributes: Sequence[str] | None) -> tuple[str, ...]:
-    """Returns the columns of the model, without columns of a single value."""
+    """The columns of the model, without columns of a single value."""
     names = attribute_names(schema, target, attributes)
     numeric = schema.numeric_columns
     varied = [name for name in names if (numeric[name].cells if name in numeric else schema.columns[name].codes) > 1]
@@ -200,8 +199,6 @@ class Coordinates:
     """Columns in deviations from their centres, and indicators.
 
     Attributes:
-        schema: The schema of the columns.
-        columns: Their names.
         scales: The centre and the deviation of each numeric column; None for a categorical one.
         reach: The distance from the centre, in deviations, at which numbers are clamped.
         unsure: The noise in the variance of each column, as a share of it; 1 if it is unknown. Empty
@@ -271,12 +268,10 @@ class Coordinates:
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """The meaning of each coordinate, without the constant."""
         return Products(self.columns).entries(self.schema)[1:]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The name of each coordinate."""
         return tuple(
             str(entry.column) if entry.value is None else f"{entry.column} = {text_of(entry.value)}"
             for entry in self.entries
@@ -296,7 +291,6 @@ class Coordinates:
 
     @property
     def centres(self) -> np.ndarray:
-        """The centre of each coordinate, shape (entries,)."""
         return self.places[0]
 
     @property
@@ -354,13 +348,12 @@ class Coordinates:
         return proportions if total > 0 else {}
 
     def to_dict(self) -> dict[str, Any]:
-        """The coordinates as plain values, for JSON."""
         schema = self.schema.model_dump(mode="json")
         return {"schema": schema, "columns": list(self.columns), "scales": list(self.scales), "reach": self.reach}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Reads the result of ``to_dict``. Raises an error for anything else."""
+        """Reads the result of ``to_dict``; raises an error for anything else."""
         schema, columns = Schema.model_validate(stored["schema"]), tuple(map(str, stored["columns"]))
         scales = tuple(None if pair is None else (float(pair[0]), float(pair[1])) for pair in stored["scales"])
         reach = float(stored["reach"])
@@ -378,7 +371,6 @@ class NoisyMoments:
     """Noisy sums of products, in deviations.
 
     Attributes:
-        matrices: Σ x x' of each part, the constant first, shape (parts, entries, entries).
         deviation: The deviation of the noise in each number.
     """
 

@@ -68,8 +68,6 @@ class RegressionLine(LinearState):
     """A fitted regression.
 
     Attributes:
-        coordinates: The coordinates of the columns.
-        target: The predicted column.
         scale: The target's centre and deviation, shape (2,).
         coefficients: The shrunk coefficients that predict, of the constant and the coordinates, in
             deviations, shape (entries,).
@@ -193,7 +191,6 @@ class RegressionLine(LinearState):
         return f"coefficients: least squares of weighted rows; far rows lose {self.lost:.0%} of all weight"
 
     def export_text(self) -> str:
-        """The report as text."""
         heading = f"Linear regression of {self.target}: {many(len(self.coordinates.entries), 'coefficient')}"
         quality = (
             f"about {many(round(self.rows), 'row')}, R² {self.determination:.3f} ± {SURE * self.doubt:.3f}, "
@@ -349,7 +346,6 @@ class RegressionFit(LinearFit):
     """The fit of a regression."""
 
     def learn(self, handle: PrivateQueryable) -> RegressionLine:
-        """Queries the target's range and mean, and products; returns the regression."""
         target = self.target
         coordinates = Coordinates.asked(handle, self.schema, self.columns, self.costs[0], self.norm)
         target_range = TargetRange(self.schema, target)
@@ -383,7 +379,6 @@ class RegressionFit(LinearFit):
         return min(limit, widest, max(plain, NORMAL_REACH * max(1.0, self.norm.slack ** (GROWTH / 4))))
 
     def lines(self) -> Sequence[PlanLine]:
-        """Returns a line for each query."""
         schema = self.schema
         parts = bind(TargetRange(schema, self.target).parts, schema).size
         ranges = [
@@ -397,7 +392,6 @@ class RegressionFit(LinearFit):
         return (*scales, *ranges, mean, products)
 
     def doubt(self, edge: float, rows: int) -> str:
-        """Returns the warning for this noise."""
         return (
             f"noise in the products equals {edge * rows:,.0f} rows, of a table of {many(rows, 'row')}: it hides most "
             "coefficients, and predictions are about the mean; take fewer `attributes`, or a larger `epsilon`."

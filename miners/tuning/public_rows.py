@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``PublicRows`` makes a miner learn from public rows.
-
-scikit-learn's cross-validation and searches can compare settings on them.
-"""
+"""``PublicRows`` makes a miner learn from public rows, for scikit-learn's cross-validation and searches."""
 
 from __future__ import annotations
 
@@ -32,13 +29,7 @@ MISSING = f"Trying settings on public rows needs the provider's side: {install_l
 def simulated(schema: Schema, *, data: Frame, epsilon: EpsilonLike) -> PrivateQueryable:
     """Opens a handle on public rows, with the noise and the refusals of a real one.
 
-    Miners import nothing of the provider's side. That side registers the simulator
-    (``pinq.public.plugins``).
-
-    Args:
-        schema: The schema that the rows are encoded by.
-        data: A pandas or Arrow table.
-        epsilon: The handle's budget.
+    Miners import nothing of the provider's side, which registers the simulator (``pinq.public.plugins``).
     """
     return plugin("pinq.provider", "simulate", MISSING)(schema, data=data, epsilon=epsilon)
 
@@ -52,9 +43,9 @@ class PublicRows(Shown, Parameterised):
     ``pinq.simulate`` on its rows with a budget of the miner's ``epsilon``. The noise is that of a
     real handle, and new in each fit.
 
-    Never use it for sensitive rows, because it does not protect them: the ledger is temporary, the
-    folds follow exact classes, and each score is an exact number about the rows. Settings that are
-    chosen by such scores depend on the rows.
+    Never use it for sensitive rows, because it does not protect them: the ledger is temporary, the folds follow exact
+    classes, and each score is an exact number about the rows. Settings that are chosen by such scores depend on the
+    rows.
 
     Args:
         estimator: The miner, not fitted. Its parameters are searched as ``estimator__epsilon`` and
@@ -113,12 +104,12 @@ class PublicRows(Shown, Parameterised):
         return self
 
     def predict(self, X: Frame) -> np.ndarray:
-        """Returns the likeliest class or the mean for each row, shape (rows,)."""
+        """The likeliest class or the mean for each row, shape (rows,)."""
         self._require_fitted("estimator_")
         return self.estimator_.predict(X)
 
     def score(self, X: Frame, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Returns the miner's own ``score``: the accuracy, or R^2."""
+        """The miner's ``score``: the accuracy, or R^2."""
         self._require_fitted("estimator_")
         return self.estimator_.score(X, y, sample_weight)
 
@@ -127,6 +118,6 @@ class PublicRows(Shown, Parameterised):
         return getattr(self.estimator, "_estimator_type", None)
 
     def predict_proba(self, X: Frame) -> np.ndarray:
-        """Returns class probabilities, shape (rows, classes), in the order of ``classes_``."""
+        """Class probabilities, shape (rows, classes), in the order of ``classes_``."""
         self._require_fitted("estimator_")
         return self.estimator_.predict_proba(X)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``recommend`` says which miner to take for a table, by public facts alone.
+"""``recommend`` names a miner for a table, by public facts alone.
 
 Its rule is derived in docs/defaults.md: the types of the columns, the number of classes, and the number
 of rows times epsilon decide.
 
 Privacy:
-    Claim: free. Why: it looks at the public schema only; no handle is asked anything.
+    Claim: free. Why: it reads the public schema only, and sends no query.
 """
 
 from __future__ import annotations
@@ -53,10 +53,9 @@ class Facts:
     """The facts that the rule uses.
 
     Attributes:
-        attributes: The number of columns beside the target.
+        attributes: The number of columns besides the target.
         numeric: The number of numeric columns among them.
-        classes: The classes of the target; 0 where it is numeric.
-        rows: ``max_rows``.
+        classes: The classes of the target; 0 for a numeric one.
         size: ``max_rows`` times epsilon: the rows of the whole table in scales of a count's noise.
         planes: The visibility of planes between the classes under the noise: "clear" if the products of each class are
             clear, "dim" if the products of all classes are, else "hidden", also for a numeric target.
@@ -89,7 +88,6 @@ class Alternative:
 
     @property
     def name(self) -> str:
-        """The name of the miner's class."""
         return type(self.miner).__name__
 
 
@@ -100,7 +98,6 @@ class Recommendation(Shown):
     Attributes:
         miner: The recommended miner with this epsilon, not fitted.
         reason: The reason, in a sentence.
-        facts: The facts that decided.
         alternatives: All that was considered, the recommended one first.
         warnings: The warnings of the recommended miner's plan.
     """
@@ -113,7 +110,6 @@ class Recommendation(Shown):
 
     @property
     def name(self) -> str:
-        """The name of the recommended miner's class."""
         return type(self.miner).__name__
 
     def __repr__(self) -> str:
@@ -132,7 +128,7 @@ def recommend(
     max_rows: int | None = None,
     verbs: Collection[str] | None = None,
 ) -> Recommendation:
-    """Recommends a miner by public facts alone. Free.
+    """Recommends a miner by public facts alone; free.
 
     Args:
         schema: The public schema, ``handle.schema``.
@@ -195,12 +191,12 @@ def recommend(
 
 
 def _planes(fit: LinearFit) -> Literal["clear", "dim", "hidden"]:
-    """Returns the visibility of planes between the classes."""
+    """The visibility of planes between the classes."""
     return "hidden" if fit.hidden else "clear" if fit.by_class else "dim"
 
 
 def _made(kind: type[Recommended], schema: Schema, target: str, epsilon: EpsilonLike) -> Recommended:
-    """Returns a miner; of a card with pairs where so many steps pay that a pair can follow its attributes."""
+    """A miner; a card has pairs if enough steps pay for a pair after its attributes."""
     if not issubclass(kind, ScorecardMiner):
         return kind(epsilon=epsilon)
     offered = kind(epsilon=epsilon, pairs=True)._checked(schema, target)
@@ -208,7 +204,7 @@ def _made(kind: type[Recommended], schema: Schema, target: str, epsilon: Epsilon
 
 
 def _choice(facts: Facts) -> tuple[str, str]:
-    """Returns the name of the recommended miner, and why."""
+    """The name of the recommended miner, and the reason."""
     if not facts.classes:
         return "ScorecardRegressor", (
             "a number is predicted; points that add up were ahead of trees on every measured table."

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """``suggest`` estimates the epsilon that a miner needs, by simulation on dummy rows.
 
-Each run makes up a rule (a random tree over the schema, categorical values in two random groups)
-and rows that follow it except for noise. The miner learns from a simulated handle and is tested on
-5,000 fresh rows without noise. All epsilons meet the same rules and rows, so they differ by the
-noise of privacy alone. The search tries epsilons ten times apart, upwards, until one reaches the
-goal. Then it halves the gap, on a logarithmic scale, down to 15 %. The answer is the smallest
-epsilon tried at which the monotone curve that fits all means best reaches the goal.
+Each run draws a rule (a random tree over the schema, categorical values in two random groups) and rows that follow it
+except for noise. The miner learns from a simulated handle and is tested on 5,000 fresh rows without noise. All epsilons
+have the same rules and rows, so they differ by the noise of privacy alone. The search tries epsilons ten times apart,
+upwards, until one reaches the goal. Then it halves the gap, on a logarithmic scale, down to 15 %. The answer is the
+smallest tried epsilon at which the best-fitting monotone curve of all means reaches the goal.
 
 Privacy:
-    Claim: free. Why: it looks at the public schema and at dummy rows only; no handle of a real
-    table is asked anything.
+    Claim: free. Why: it uses the public schema and dummy rows only, and queries no handle of a real table.
 
 References:
     Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 5: the dummy rows.
@@ -52,12 +50,11 @@ Seed = int | Sequence[int]
 
 
 def random_rule(schema: Schema, target: str, *, depth: int, leaf_probability: float = 0.3, seed: Seed = 0) -> Tree:
-    """Returns a tree that determines each row's class: the likeliest one of the row's leaf.
+    """A tree that determines each row's class: the likeliest one of the row's leaf.
 
-    Each node is split by an attribute that is picked uniformly. A numeric attribute is cut in two
-    at a random point of the rest of its grid. A categorical attribute is split into two random
-    groups of its values, at most once on each path. From the third level on a node is a leaf with
-    ``leaf_probability``. A leaf's class is uniform.
+    Each node is split by a uniformly drawn attribute. A numeric attribute is cut in two at a random point of the rest
+    of its grid. A categorical attribute is split into two random groups of its values, at most once on each path. From
+    the third level on a node is a leaf with ``leaf_probability``. A leaf's class is uniform.
 
     Args:
         schema: The public schema.
@@ -95,11 +92,11 @@ def random_rule(schema: Schema, target: str, *, depth: int, leaf_probability: fl
 
 
 def dummy_rows(rule: Tree, rows: int, *, noise: float = 0.0, seed: Seed = 0) -> pa.Table:
-    """Returns dummy rows.
+    """Dummy rows that follow a rule except for noise.
 
-    Attributes are uniform over their declared domains (a missing value counts as one more value
-    where it is declared), the class is the rule's. Then each attribute and the class is replaced
-    with probability ``noise`` by a uniform value, which may equal the old one.
+    Attributes are uniform over their declared domains (a declared missing value is one more value), the class is the
+    rule's. Then each attribute and the class is replaced with probability ``noise`` by a uniform value, which may equal
+    the old one.
 
     Args:
         rule: The rule; see ``random_rule``.
@@ -126,7 +123,6 @@ def dummy_rows(rule: Tree, rows: int, *, noise: float = 0.0, seed: Seed = 0) -> 
 
 
 def _table(schema: Schema, codes: Mapping[str, np.ndarray], random: np.random.Generator) -> pa.Table:
-    """Returns rows with these codes as an Arrow table."""
     arrow = optional("pyarrow", "provider", "Dummy rows need the provider's side")
     columns = {}
     for name, numbers in codes.items():
@@ -139,7 +135,7 @@ def _table(schema: Schema, codes: Mapping[str, np.ndarray], random: np.random.Ge
 
 
 def _numbers(column: Numeric, codes: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Returns numbers with these codes; fractional numbers are anywhere in their bins."""
+    """Numbers with these codes; fractional numbers are anywhere in their bins."""
     lower, width = float(column.lower), float(column.width)
     # Away from the edges of the bin: a rounded sum must not lie in the next one.
     inside = 0.0 if column.integer else random.uniform(0.01, 0.99, len(codes))
@@ -176,7 +172,7 @@ class Tried:
 
     @property
     def error(self) -> float:
-        """Returns the standard error of the mean."""
+        """The standard error of the mean."""
         return self.deviation / math.sqrt(self.runs)
 
 
@@ -185,13 +181,11 @@ class Suggestion:
     """The answer of ``suggest``, and its curve.
 
     Attributes:
-        epsilon: The smallest epsilon whose mean accuracy reaches the goal; None where none up to
-            the limit does.
-        between: The epsilons at which the means plus, and minus, two standard errors reach the
-            goal; None for an end outside of what was tried.
+        epsilon: The smallest epsilon whose mean accuracy reaches the goal; None for none up to the limit.
+        between: The epsilons at which the means plus, and minus, two standard errors reach the goal; None for an end
+            outside of the tried ones.
         accuracy: The goal.
-        rows: Rows that each run learned from.
-        miner: The miner as text.
+        rows: The rows of each run.
         curve: The accuracy of each epsilon, in increasing order.
     """
 
@@ -204,7 +198,6 @@ class Suggestion:
 
     @property
     def verdict(self) -> str:
-        """Returns the answer in a sentence."""
         first, last = self.curve[0], self.curve[-1]
         goal = f"a mean accuracy of {self.accuracy:.1%} from {self.rows:,} rows"
         if self.epsilon is None:
@@ -254,7 +247,6 @@ class Suggestion:
         return "\n".join([f"{self.miner}: {self.verdict}", *lines, f"Note: {NOTE}"])
 
     def _repr_html_(self) -> str:
-        """Returns the answer and its curve as a notebook shows them."""
         rows = "".join(
             f"<tr><td>{point.epsilon:g}</td><td>{point.mean:.1%}</td><td>{point.deviation:.1%}</td>"
             f"<td>{point.runs}</td></tr>"
@@ -281,8 +273,8 @@ def suggest(
 ) -> Suggestion:
     """Finds the smallest epsilon at which a miner reaches an accuracy on dummy rows.
 
-    It cannot predict the accuracy on the real table, whose rows follow other rules. Its answer is
-    an order of magnitude: a smaller budget is wasted. It can also compare miners.
+    It cannot predict the accuracy on the real table, whose rows follow other rules. Its answer is an order of
+    magnitude: a smaller budget is wasted. It can also compare miners.
 
     Args:
         miner: An estimator with a parameter ``epsilon``. It is copied, and its own epsilon is
@@ -335,7 +327,7 @@ def suggest(
 
 
 def _tried(miner: Learner, trials: Sequence[Trial], advance: Advance, epsilon: float) -> Tried:
-    """Returns the accuracy of an epsilon over all trials."""
+    """The accuracy of an epsilon over all trials."""
     scores = []
     for number, trial in enumerate(trials):
         advance(f"epsilon {epsilon:g}", number, len(trials))
@@ -346,7 +338,7 @@ def _tried(miner: Learner, trials: Sequence[Trial], advance: Advance, epsilon: f
 def _trial(
     opened: ExitStack, schema: Schema, target: str, *, rows: int, depth: int, noise: float, seed: list[int]
 ) -> Trial:
-    """Makes up a rule and its rows; ``opened`` closes the handle on them in the end."""
+    """Draws a rule and its rows; ``opened`` closes the handle on them in the end."""
     rule = random_rule(schema, target, depth=depth, seed=[*seed, 0])
     learned_from = dummy_rows(rule, rows, noise=noise, seed=[*seed, 1])
     handle = opened.enter_context(simulated(schema, data=learned_from, epsilon=ENDLESS))
@@ -362,8 +354,8 @@ def _trial(
 def _search(attempt: Callable[[float], Tried], goal: float, low: float, high: float) -> tuple[Tried, ...]:
     """Tries epsilons upwards in large steps, then halves the gap in which the goal is reached.
 
-    From 0.01 to 100 it tries 0.01, 0.1, 1, ...; if 1 is the first that reaches the goal, it goes on
-    at 0.316, the middle of 0.1 and 1 on a logarithmic scale.
+    From 0.01 to 100 it tries 0.01, 0.1, 1, ...; if 1 is the first that reaches the goal, the next is 0.316, the middle
+    of 0.1 and 1 on a logarithmic scale.
     """
     steps = max(1, math.ceil(math.log10(high / low)))
     tried: list[Tried] = []
@@ -382,18 +374,17 @@ def _search(attempt: Callable[[float], Tried], goal: float, low: float, high: fl
 
 
 def _crossing(curve: tuple[Tried, ...], means: np.ndarray, goal: float) -> float | None:
-    """Returns the smallest epsilon tried at which the means reach the goal; None where none does.
+    """The smallest tried epsilon at which the means reach the goal; None for none.
 
-    The means are first replaced by the monotone curve that fits them best: 0.5, 0.9, 0.7 become
-    0.5, 0.8, 0.8. The answer is never a point between two: the default depth of a miner follows
-    epsilon in steps, and so does accuracy.
+    The means are first replaced by the monotone curve that fits them best: 0.5, 0.9, 0.7 become 0.5, 0.8, 0.8. The
+    answer is never a point between two, because a miner's default depth, and so accuracy, follows epsilon in steps.
     """
     index = int(np.searchsorted(_monotone(means), goal))
     return None if index == len(curve) else curve[index].epsilon
 
 
 def _monotone(means: np.ndarray) -> np.ndarray:
-    """Returns the best fit that never falls, by pooling neighbours, shape as given."""
+    """The best fit that never falls, by pooling neighbours, shape unchanged."""
     pools: list[list[float]] = []
     for mean in means:
         # Means .5, .9 and .7: .9 is not below .7, so both become one pool of mean .8.
@@ -405,7 +396,7 @@ def _monotone(means: np.ndarray) -> np.ndarray:
 
 
 def _writable(epsilon: float) -> float:
-    """Returns an epsilon to three figures, which people can write down: 0.0316 of 0.031623."""
+    """An epsilon to three figures: 0.0316 of 0.031623."""
     return float(f"{epsilon:.3g}")
 
 
@@ -420,7 +411,6 @@ def _check(
     runs: int,
     depth: int,
 ) -> None:
-    """Checks all parameters of ``suggest`` that nothing else checks."""
     is_miner = not isinstance(miner, type) and hasattr(miner, "get_params") and hasattr(miner, "score")
     if not is_miner or "epsilon" not in miner.get_params():
         raise QueryError(
@@ -442,7 +432,7 @@ def _check(
 
 @contextmanager
 def _counter(show: bool) -> Iterator[Advance]:
-    """Shows on a terminal which epsilon and which run is being tried."""
+    """Shows the tried epsilon and run on a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
