@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -194,6 +195,11 @@ class Dataset:
     def state(self) -> DatasetState:
         rows = self.rows
         return DatasetState(self.policy, self.ledger.url, self.ledger.salt, rows.source, rows.version, rows.closed)
+
+    @cached_property
+    def packed(self) -> bytes:
+        """The pickled state, made once: a policy of a thousand columns takes 20 ms."""
+        return pickle.dumps(self.state)
 
     @property
     def engine(self) -> Engine:

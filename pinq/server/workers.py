@@ -6,11 +6,12 @@ which no other thread of the process runs. So the server passes such a request o
 a function. A worker does the same as a thread of the server: it checks the token in the ledger,
 prices, charges before it reads data, and answers.
 
-Workers are plain processes, started before the server is ready. The server writes tasks, new deadlines
-and answers to their standard input. A worker writes heartbeats, questions about a grant's quota, and
-outcomes to its standard output. One coroutine keeps each worker: it starts another process if one ends
-or is silent, at its start, idle or at work. A request whose worker ended goes to another worker; an id
-is charged once.
+Workers are plain processes (``worker.py``), started before the server is ready. The server writes tasks,
+new deadlines and answers to their standard input. A worker writes heartbeats, questions about a grant's
+quota, and outcomes to its standard output. One coroutine keeps each worker: it starts another process if
+one ends or is silent, at its start, idle or at work. A request whose worker ended goes to another worker;
+an id is charged once. A worker imports modules and opens datasets only for its tasks, so spares take
+little memory.
 """
 
 from __future__ import annotations
@@ -19,42 +20,34 @@ import asyncio
 import math
 import os
 import pickle
-import signal
 import struct
 import sys
-import threading
 import time
-from asyncio.subprocess import PIPE, Process
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection
-from pathlib import Path
-from queue import SimpleQueue
+from subprocess import PIPE, Popen
 from typing import Any
 
 from pinq.curator.deadline import Deadline, Meter, Stopped, TooHeavy
 from pinq.errors import PinqError, PolicyError, Unavailable
 from pinq.language.wire import Failure
-from pinq.server.datasets import Dataset, Datasets, DatasetState
+from pinq.server.datasets import Dataset, Datasets
 from pinq.server.limits import Settings
-from pinq.server.log import LOG, RequestLog, log_details, unexpected
+from pinq.server.log import LOG, RequestLog, unexpected
 from pinq.server.replies import Visit, Work, begun
+from pinq.server.worker import LOOK_SECONDS, Worker, main
 
-LOOK_SECONDS = 0.5  # the interval of a worker's heartbeat, and of the server's look at a request
 SICK_SECONDS = 10.0  # the time without a heartbeat after which a worker is killed
 START_SECONDS = 60.0  # the longest start of a worker
-PAUSE_SECONDS = 5.0  # the pause after a failed start; each start takes a second of a core
-OVERDUE_SECONDS = 60.0  # the longest work after a request's end, because a call of C cannot be stopped
+PAUSE_SECONDS = 5.0  # the pause after a failed start
 STOP_SECONDS = 5.0  # the longest wait for work when the server stops
 TRIES = 2  # workers that try a request if one ends
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # ignored: the server ends its workers
-OOM_SCORE = "500"  # without memory the system kills a worker before its server, which has 0
 # -P: files in the current folder are not imported as modules.
-COMMAND = (sys.executable, "-P", "-c", f"from {__name__} import main; main()")
+COMMAND = (sys.executable, "-P", "-c", f"from {main.__module__} import main; main()")
 
 Look = Callable[[Callable[[float], None]], Awaitable[None]]
 """Checks whether a request should end, and if so calls its argument with the moment."""
@@ -62,17 +55,41 @@ Look = Callable[[Callable[[float], None]], Awaitable[None]]
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """A request for a worker.
+    """A request for a worker, which calls it.
 
     Attributes:
-        state: The state of the dataset in the server.
+        state: The packed state of the dataset in the server.
     """
 
     visit: Visit
     work: Work
     body: bytes
-    state: DatasetState
+    state: bytes
     served: frozenset[str]
+
+    def __call__(self, worker: Worker) -> WorkerOutcome:
+        """Does the request; raises ``MemoryError`` if a process with more memory could do it."""
+        visit = self.visit
+        assert worker.deadline is not None
+        visit.deadline = worker.deadline
+        try:
+            visit.leased = self._opened(worker)
+            payload = begun(self.work, visit, self.body)
+            return WorkerOutcome(visit.request, payload)  # the id is read by the work
+        except Exception as error:
+            if isinstance(error, MemoryError) or isinstance(error.__context__, MemoryError):
+                raise MemoryError from None
+            return WorkerOutcome(visit.request, error=_sent(error, opened=visit.leased is not None))
+
+    def _opened(self, worker: Worker) -> Dataset:
+        wanted, datasets = self.visit.dataset_name, worker.datasets
+        for name, (state, dataset) in [*datasets.items()]:
+            if name not in self.served or (name == wanted and state != self.state):
+                del datasets[name]
+                dataset.close()
+        if wanted not in datasets:
+            datasets[wanted] = self.state, Dataset.beside(pickle.loads(self.state), worker)
+        return datasets[wanted][1]
 
 
 @dataclass(frozen=True)
@@ -90,105 +107,16 @@ class WorkerOutcome:
     error: Failure | Exception | None = None
 
 
-# In a worker
-
-
-class _Worker:
-    """The state of a worker process: the datasets that it opened, and its connection to the server."""
-
-    def __init__(self, server: Connection, out: Connection) -> None:
-        self._server, self._out, self._writing = server, out, threading.Lock()
-        self._datasets = dict[str, Dataset]()
-        self._deadline: Deadline | None = None  # of the current task
-        self._tasks, self._answers = SimpleQueue[WorkerTask](), SimpleQueue[Failure | None]()
-
-    def run(self) -> None:
-        threading.Thread(target=self._listen, name="pinq-server", daemon=True).start()
-        while True:
-            outcome = self._done(self._tasks.get())
-            self._deadline = None
-            self._send(outcome)
-
-    def take(self, analyst: str, units: int, limit: int | None) -> None:
-        """Asks the server whether work is within a grant's quota; errors as ``WorkMeter.take``."""
-        if limit is not None:
-            self._send((analyst, units, limit))
-            refused = self._answers.get()
-            if refused is not None:
-                raise refused.error()
-
-    def _send(self, message: object) -> None:
-        with self._writing:
-            self._out.send(message)
-
-    def _listen(self) -> None:
-        """Sends heartbeats and receives messages; ends the process after the server, or if the task is overdue."""
-        try:
-            while (task := self._deadline) is None or time.monotonic() < task.end + OVERDUE_SECONDS:
-                self._send(None)
-                if self._server.poll(LOOK_SECONDS):
-                    self._receive(self._server.recv())
-        finally:
-            os._exit(1)
-
-    def _receive(self, message: WorkerTask | float | Failure | None) -> None:
-        now, current = time.monotonic(), self._deadline
-        match message:
-            case WorkerTask():
-                self._deadline = message.visit.deadline
-                self._deadline.end = max(self._deadline.end, now)  # the time for overdue work starts now
-                self._tasks.put(message)
-            case float(end) if current is not None:
-                current.stop(max(end, now))
-            case float():
-                pass  # the task is done
-            case answer:
-                self._answers.put(answer)
-
-    def _done(self, task: WorkerTask) -> WorkerOutcome:
-        visit = task.visit
-        error: Failure | Exception
-        try:
-            visit.leased = self._opened(task)
-            payload = begun(task.work, visit, task.body)
-            return WorkerOutcome(visit.request, payload)  # the id is read by the work
-        except (PinqError, Stopped, TooHeavy) as raised:
-            if isinstance(raised.__context__, MemoryError):
-                os._exit(1)  # as if the system had killed it: another worker tries
-            error = raised.with_traceback(None)
-            if isinstance(error, PolicyError) and not visit.leased:
-                error = PolicyError(str(error))  # a subclass may not be picklable
-            elif isinstance(error, PinqError):
-                error = Failure.of(error)
-        except MemoryError:
-            os._exit(1)
-        except Exception:
-            error = Failure.of(unexpected())
-        return WorkerOutcome(visit.request, error=error)
-
-    def _opened(self, task: WorkerTask) -> Dataset:
-        wanted = task.visit.dataset_name
-        for name, opened in [*self._datasets.items()]:
-            if name not in task.served or (name == wanted and opened.state != task.state):
-                self._datasets.pop(name).close()
-        if wanted not in self._datasets:
-            self._datasets[wanted] = Dataset.beside(task.state, self)
-        return self._datasets[wanted]
-
-
-def main() -> None:
-    """Makes this process a worker."""
-    for name in SIGNALS:
-        signal.signal(name, signal.SIG_IGN)
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
-    log_details()
-    out = Connection(os.dup(1), readable=False)
-    os.dup2(2, 1)  # prints go to standard error, not to the server
-    _Worker(Connection(0, writable=False), out).run()
-
-
-# In the server
+def _sent(error: Exception, *, opened: bool) -> Failure | Exception:
+    """An error in a form that can be pickled, which some of our classes cannot."""
+    match error:
+        case PolicyError() if not opened:
+            return PolicyError(str(error))
+        case PinqError():
+            return Failure.of(error)
+        case Stopped() | TooHeavy():
+            return error.with_traceback(None)
+    return Failure.of(unexpected())
 
 
 @dataclass(eq=False)
@@ -202,18 +130,28 @@ class WorkerProcess:
         meter: The meter of its task's dataset.
     """
 
-    process: Process
-    stdin: Any
-    stdout: Any
+    process: Popen[bytes]
+    stdin: asyncio.WriteTransport
+    stdout: asyncio.StreamReader
     life: float = 0.0
     outcome: asyncio.Future[WorkerOutcome | None] | None = None
     meter: Meter | None = None
 
-    def send(self, message: object) -> None:
-        """Sends a message, framed as by ``multiprocessing.connection.Connection``; never waits."""
-        data = pickle.dumps(message)
-        if not self.stdin.is_closing():
-            self.stdin.write(struct.pack("!i", len(data)) + data)
+    @classmethod
+    async def started(cls) -> WorkerProcess:
+        """Starts a process, in a thread: uvloop's own way copies page tables, and stops all for 40 ms a gigabyte."""
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        process = await asyncio.to_thread(Popen, COMMAND, stdin=PIPE, stdout=PIPE, env=environment)
+        loop, stdout = asyncio.get_running_loop(), asyncio.StreamReader()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdout), process.stdout)
+        stdin, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
+        return cls(process, stdin, stdout)
+
+    def send(self, *messages: object) -> None:
+        """Sends messages, framed as by ``multiprocessing.connection.Connection``; never waits."""
+        for data in map(pickle.dumps, messages):
+            if not self.stdin.is_closing():
+                self.stdin.write(struct.pack("!i", len(data)) + data)
 
     async def heard(self) -> Any:
         """The next message; raises ``EOFError`` if the process has ended."""
@@ -233,9 +171,9 @@ class WorkerProcess:
     async def end(self) -> None:
         """Kills its process, and waits for its end."""
         self.settle(None)
-        with suppress(ProcessLookupError):
-            self.process.kill()
-        await self.process.wait()
+        self.process.kill()
+        await asyncio.to_thread(self.process.wait)
+        self.stdin.close()
 
 
 class Workers:
@@ -297,18 +235,19 @@ class Workers:
 
     async def _outcome(self, visit: Visit, work: Work, body: bytes, look: Look) -> WorkerOutcome:
         """Sends a request to a worker; if that worker ends, to another."""
-        dataset, sent = visit.opened[0], Visit(visit.dataset_name, visit.token, deadline=visit.deadline)
+        dataset, sent = visit.opened[0], Visit(visit.dataset_name, visit.token)
         for _ in range(TRIES):
-            task = WorkerTask(sent, work, body, dataset.state, frozenset(self._datasets.served))
+            task = WorkerTask(sent, work, body, dataset.packed, frozenset(self._datasets.served))
             async with self._changed:
                 await self._changed.wait_for(lambda: self._closed or self._idle or not self.alive)
                 if self._closed or not self.alive:
                     break
-                # The idle worker with the latest heartbeat; a stopped process sends none.
-                worker = max(self._idle, key=lambda worker: worker.life)
+                # The first that is heard as late as others: it has imported and opened most; a stopped one is silent.
+                latest = max(worker.life for worker in self._idle)
+                worker = next(worker for worker in self._idle if worker.life > latest - 2 * LOOK_SECONDS)
                 coming = worker.outcome = asyncio.get_running_loop().create_future()
                 worker.meter = dataset.meter
-                worker.send(task)
+                worker.send(visit.deadline, task)
             outcome = await self._watched(coming, visit, look, partial(worker.stop, coming))
             if outcome is not None:
                 return outcome
@@ -350,12 +289,10 @@ class Workers:
 
     async def _keep(self) -> None:
         """Keeps a worker: starts another process if one ends or is silent."""
-        path = {"PYTHONPATH": os.pathsep.join(sys.path)}
         while True:
             worker, problem = None, "a worker process ended"
             try:
-                started = await asyncio.create_subprocess_exec(*COMMAND, stdin=PIPE, stdout=PIPE, env=os.environ | path)
-                worker = WorkerProcess(started, started.stdin, started.stdout)
+                worker = await WorkerProcess.started()
                 await self._hear(worker)
             except TimeoutError:
                 problem = "a worker process does not answer"

@@ -612,7 +612,7 @@ FAULTS = (
     ),
     Fault(
         "a worker is never told that its request ended",
-        "pinq/server/workers.py",
+        "pinq/server/worker.py",
         "current.stop(max(end, now))",
         "pass",
         ("tests/integration/test_workers.py",),

@@ -25,8 +25,15 @@ WORKERS = Settings.heavy + 1
 WAIT_SECONDS = 0.5  # how much longer somebody else may wait than at a server whose workers live
 MINUTES = 180.0
 LETTERS = {"type": "categorical", "values": [f"v{i}" for i in range(16)]}
-# As the command does, but it gives up a worker that starts after half a minute.
-PATIENCE = "from pinq.server import workers; workers.START_SECONDS = 30.0; from pinq.cli.main import main; main()"
+# As the command does, but it gives up a worker that starts after half a minute, and each takes a second longer to start,
+# so that there is time for harm.
+PATIENCE = """
+from pinq.server import workers
+workers.START_SECONDS = 30.0
+workers.COMMAND = (*workers.COMMAND[:-1], "import time; time.sleep(1); " + workers.COMMAND[-1])
+from pinq.cli.main import main
+main()
+"""
 
 
 @dataclass
@@ -39,12 +46,16 @@ class Office:
     clients: dict[str, httpx.Client] = field(default_factory=dict)
 
     def workers(self) -> dict[int, int]:
-        """The worker processes, each with the ticks of the processor's clock that it used."""
+        """The worker processes, each with the ticks of the processor's clock that it used.
+
+        A child that is still a copy of the server is no worker yet: the server waits until it is one.
+        """
         found = dict[int, int]()
         for threads in Path(f"/proc/{self.server.process.pid}/task").glob("*/children"):
             for pid in threads.read_text().split():
                 with suppress(OSError):
-                    found[int(pid)] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
+                    if b"pinq.server.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        found[int(pid)] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
         return found
 
     def lines(self, event: str) -> list[dict[str, Any]]:
