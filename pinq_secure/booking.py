@@ -36,7 +36,7 @@ class LedgerBooking:
     Attributes:
         run: The name of the run, once all parties agree.
         charged: The charges of this process so far.
-        version: The version of the rows that take part.
+        version: The version of the participating rows.
     """
 
     def __init__(self, ledger: Ledger, session: Session, party: int, analyst: str | None, schema: Schema) -> None:
@@ -68,8 +68,8 @@ class LedgerBooking:
     def require_same_rows(self, holding: Holding) -> None:
         """Refuses to continue with other rows than those whose noise other parties may have seen.
 
-        This party alone sees the reason, because its own rows decide. If nothing was paid yet, the session
-        begins anew with the other rows.
+        This party alone sees the reason, because its rows decide. If nothing was paid yet, the session begins anew with
+        the other rows.
         """
         order = np.lexsort(holding.codes)  # an engine lists rows in any order
         self._rows = holding.codes[:, order].tobytes() + holding.counts[order].tobytes()
@@ -84,11 +84,11 @@ class LedgerBooking:
         self._key.unlink()
 
     def _marked(self, key: bytes) -> bytes:
-        """Returns a noise key with a digest of the rows that it belongs to, which only the key makes."""
+        """A noise key with a digest of its rows, which only the key can compute."""
         return key + hashlib.blake2b(self._rows, key=key, digest_size=KEY_BYTES).digest()
 
     def _paid(self) -> dict[str, int]:
-        """Returns the cost of each round of earlier attempts, by its id."""
+        """The cost of each round of earlier attempts, by its id."""
         charges = ((line.event.request, line.event.record) for line in self._ledger.log.lines(self._analyst, 0, MANY))
         prefix = self._id("")
         return {
@@ -98,7 +98,7 @@ class LedgerBooking:
         }
 
     def kept(self) -> list[str]:
-        """Returns the opened values of the rounds of earlier attempts."""
+        """The opened values of the rounds of earlier attempts."""
         answers: list[str] = []
         while self._session.nano:
             earlier, opened = self._ledger.answer_of(self._analyst, self._id(len(answers)))
@@ -109,9 +109,10 @@ class LedgerBooking:
         return answers
 
     def noise_key(self, rounds: int) -> bytes:
-        """Reads the key of this run's noise; draws a missing one.
+        """Reads the key of this run's noise, or draws a missing one.
 
-        Raises ``SessionError`` if the round after so many was charged with another one: others may have seen it.
+        Raises ``SessionError`` if the round after ``rounds`` was charged with another key, because other parties may
+        have seen that noise.
         """
         if not self._session.nano:
             return b""
@@ -132,7 +133,7 @@ class LedgerBooking:
         return self._key.read_bytes()[:KEY_BYTES]
 
     def pace(self) -> float:
-        """Returns the seconds until the grant allows a further query. Raises any other refusal."""
+        """The seconds until the grant allows a further query; raises any other refusal."""
         if self._session.nano:
             try:
                 self._ledger.require(self._analyst, self._demand, Epsilon(0), verb=self._verb, columns=self._columns)
@@ -141,7 +142,7 @@ class LedgerBooking:
         return 0.0
 
     def begin(self, run: str) -> None:
-        """Takes the name of the run that all parties agreed on; logs an exact one."""
+        """Sets the name of the run that all parties agreed on; logs an exact one."""
         self.run = run[:32]
         if not self._session.nano:
             self._ledger.log_session("", self.run, self._question("exact"), self._session.opened)
@@ -172,18 +173,18 @@ class LedgerBooking:
                 )
 
     def keep(self, number: int, opened: str) -> None:
-        """Keeps what a round opened, once."""
+        """Stores the opened values of a round, once."""
         if self._session.nano:
             self._ledger.answer(self._analyst, self._id(number), opened)
 
     def finish(self) -> None:
-        """Deletes the key of the noise: no round is opened again."""
+        """Deletes the key of the noise, because no round is opened again."""
         self._key.unlink(missing_ok=True)
 
     def _is_charged(self, number: int, earlier: Earlier | None) -> bool:
-        """Whether a round has a charge; ``SessionError`` where its id paid for something else.
+        """Whether a round has a charge; raises ``SessionError`` if its id paid for something else.
 
-        Analysts choose the ids of their queries, and a cheap query must not pass as a round.
+        Analysts choose the ids of their queries, and a cheap query must not count as a round.
         """
         if earlier is not None and earlier.query.session != self._session.digest:
             raise SessionError(

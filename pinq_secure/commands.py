@@ -260,7 +260,7 @@ def try_(session: SessionFile, tables: Tables) -> None:
 
 
 def _noise(protocol: str, epsilon: str | None, depth: int | None) -> dict[str, str | int]:
-    """Returns the fields of a differentially private session; none where it is exact."""
+    """The fields of a differentially private session; none for an exact one."""
     if epsilon is None:
         return {}
     fields: dict[str, str | int] = {"noise": "discrete-laplace", "epsilon": epsilon}
@@ -270,7 +270,7 @@ def _noise(protocol: str, epsilon: str | None, depth: int | None) -> dict[str, s
 
 
 def _drafted(fields: dict[str, object], members: list[Member], columns: object) -> dict[str, object]:
-    """Returns a session file's content. Raises ``QueryError`` if the fields cannot be a session."""
+    """A session file's content; raises ``QueryError`` if the fields cannot be a session."""
     from pinq_secure.session.session import Session
 
     # Certificates may not be there yet, so the check is made as if all were on one machine.
@@ -282,7 +282,7 @@ def _drafted(fields: dict[str, object], members: list[Member], columns: object) 
 
 
 def _held(session: Session, frames: list[pd.DataFrame]) -> list[Holding]:
-    """Encodes each party's table. Raises ``QueryError`` if one has too many rows."""
+    """Encodes each party's table; raises ``QueryError`` if one has too many rows."""
     from pinq.public.checks import many
     from pinq_secure.id3.task import hold
 
@@ -316,7 +316,7 @@ def _member(text: str, rows: int) -> Member:
 
 
 def _agreed(session: Session) -> str:
-    """Returns the session's hash, after a person at a terminal said yes."""
+    """The session's hash, after a person at a terminal agreed."""
     if not can_ask():
         fail(
             "--agree HASH is needed: `pinq secure show` prints it; compare it with the other parties first. "

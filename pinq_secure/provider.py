@@ -9,18 +9,16 @@
 ``session`` has the protocols, and ``booking`` the payments.
 
 Privacy:
-    With noise, what a session opens is epsilon-DP for the rows of every party together, in the
-    session's adjacency and privacy unit, which must be the policy's. The implementation claims that
-    (pinq_secure/id3/public_tree.py). Each round is charged to the grant of ``analyst`` before
-    anything of it leaves, by the rule that charges queries, and what it opened is its answer in the
-    ledger. A run that broke off begins again from those answers. Without noise the exact result
-    leaks, which no epsilon describes: the policy must say ``secure: exact``, and the log gets an
-    event instead of a charge. Refusals follow from session, policy and ledger, never from rows that
-    the policy admits: a table of more than its ``max_rows``, for which no claim is made and no
-    field is sized, never takes part. One refusal follows from rows, and only this party sees it: a
-    session that began with other rows does not continue with these, because a round that broke off
-    would get a second noise.
-    Held by: tests/e2e/test_secure_session.py, tests/integration/test_secure_provider.py.
+    With noise, what a session opens is epsilon-DP for the rows of every party together, in the session's adjacency and
+    privacy unit, which must be the policy's. The implementation claims that (pinq_secure/id3/public_tree.py). Each
+    round is charged to the grant of ``analyst`` before anything of it is sent, by the rule for queries, and its opened
+    values are its answer in the ledger. A run that broke off begins again from those answers. Without noise the exact
+    result leaks, which no epsilon describes: the policy must declare ``secure: exact``, and the log gets an event
+    instead of a charge. Refusals follow from session, policy and ledger, never from rows that the policy admits: a
+    table with more than its ``max_rows``, for which there is no claim and no field, never takes part. One refusal
+    follows from rows, and only this party sees it: a session that began with other rows does not continue with these,
+    because a repeated round would get a second noise. Held by: tests/e2e/test_secure_session.py,
+    tests/integration/test_secure_provider.py.
 """
 
 from __future__ import annotations
@@ -62,9 +60,9 @@ class Result:
 
     Attributes:
         run: The name of this run of the session in the ledger of each party.
-        tree: The public tree as JSON (``miners.Tree.from_json``); None where it stays secret.
-        scorecard: The fitted scorecard as JSON (``miners.FederatedScorecard.from_json``, of a numeric
-            target ``FederatedScorecardRegressor``); None of trees.
+        tree: The public tree as JSON (``miners.Tree.from_json``); None if it stays secret.
+        scorecard: The fitted scorecard as JSON (``miners.FederatedScorecard.from_json``, of a numeric target
+            ``FederatedScorecardRegressor``); None for trees.
         depths: SID3T: the lengths of paths.
         classes: The classes of the rows that this party looked up.
         traffic: The bytes that it sent, and the time of the protocol.
@@ -80,7 +78,6 @@ class Result:
     loss: Loss
 
     def to_dict(self) -> dict[str, object]:
-        """Returns plain values, for JSON."""
         return {
             "run": self.run,
             "tree": None if self.tree is None else json.loads(self.tree),
@@ -114,8 +111,8 @@ def join(
         party: The number or name of this party.
         policy: The reviewed policy of the rows.
         agree: The session's hash (16 hexadecimal digits or more), as this party has checked it.
-        analyst: The analyst whose grant is charged; needed with noise.
-        identity: This party's certificate and key; needed where the session names certificates.
+        analyst: The analyst whose grant is charged; required with noise.
+        identity: This party's certificate and key; required if the session names certificates.
         lookups: SID3T and SID3S: a table of rows to classify.
         data: An Arrow table or pandas frame in place of the policy's source.
         wait: Seconds until all parties must have joined.
@@ -123,9 +120,9 @@ def join(
         progress: A function that is called with a line of text for each step.
 
     Raises:
-        SessionError: The hash is another one, or the parties could not agree or finish.
+        SessionError: The hash differs, or the parties could not agree or finish.
         PolicyError: The policy does not fit the session, or does not permit it.
-        BudgetExceeded, NotAuthorised, NotAllowed: The ledger refused; nothing left this party.
+        BudgetExceeded, NotAuthorised, NotAllowed: The ledger refused; this party sent nothing.
     """
     agreed = load_session(Path(session)) if isinstance(session, (str, os.PathLike)) else session
     loaded, number = load_policy(policy), agreed.number(party)
@@ -159,7 +156,7 @@ def join(
 
 
 def require_fit(session: Session, party: int, policy: Policy) -> None:
-    """Raises ``PolicyError`` unless the policy fits the session and permits what will be opened."""
+    """Raises ``PolicyError`` unless the policy fits the session and permits the values to open."""
     if policy.tables:
         raise PolicyError(f"{policy.dataset!r} has several tables, and a session reads one: use a policy of one table.")
     policy.require_reviewed()

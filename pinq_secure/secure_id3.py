@@ -33,10 +33,9 @@ class SecurePlan(Shown):
     """The plan of a session, from public facts alone.
 
     Attributes:
-        protocol: Its name.
-        opened: All values that will be opened, and to whom.
-        bits: The longest numbers that are compared.
-        field_bits: The size of the prime field that they are computed in.
+        opened: All opened values, and their receivers.
+        bits: The size of the longest compared numbers.
+        field_bits: The size of their prime field.
         loss: The privacy loss of a row, epsilon and delta, and the number of comparisons; neither epsilon
             nor delta if the tree is exact, which is experimental.
 
@@ -97,15 +96,14 @@ class SecureID3(Classifier, GrownMiner):
             describes.
         depths_: SID3T: the lengths of the paths to leaves.
         looked_up_: SID3T and SID3S: for each party the classes of the rows that it classified.
-        opened_: Everything that was opened to the first party, in order.
+        opened_: All values that were opened to the first party, in order.
 
     Privacy:
-        Without ``epsilon`` the result is exact, which is experimental: it leaks, and no epsilon
-        describes it. With it a session of N comparisons of secret numbers is (epsilon, N
-        2^-40)-differentially private; ``plan`` prints epsilon, delta and at most how many
-        comparisons there are (``pinq_secure.session.loss``). See ``pinq_secure.mpc.arithmetic`` for
-        the values that parties see, and ``pinq_secure.id3.public_tree`` for the opened values and
-        their noise.
+        Without ``epsilon`` the result is exact, which is experimental: it leaks, and no epsilon describes it. With it a
+        session of N comparisons of secret numbers is (epsilon, N 2^-40)-differentially private; ``plan`` prints
+        epsilon, delta and the largest number of comparisons (``pinq_secure.session.loss``). See
+        ``pinq_secure.mpc.arithmetic`` for the values that parties see, and ``pinq_secure.id3.public_tree`` for the
+        opened values and their noise.
 
     Examples:
         >>> import pandas as pd, pinq
@@ -169,8 +167,7 @@ class SecureID3(Classifier, GrownMiner):
             tables: One pandas or Arrow table for each of at least three parties.
             target: The column to predict, categorical.
             schema: The public columns.
-            lookups: SID3T and SID3S: a table for each party, or None, of rows that it has
-                classified.
+            lookups: SID3T and SID3S: a table for each party, or None, of rows to classify.
 
         Raises:
             QueryError: An argument is wrong, or the numbers would be too large for a field.
@@ -212,7 +209,7 @@ class SecureID3(Classifier, GrownMiner):
     def _checked(  # type: ignore[override]  # of parties, not of a handle
         self, schema: Schema, target: str, rows: Sequence[int], lookups: Sequence[int] = ()
     ) -> Session:
-        """Makes the session that the parameters describe. Raises ``QueryError`` if it cannot be."""
+        """Makes the session of the parameters; raises ``QueryError`` if it is impossible."""
         if self.protocol == "scorecard":
             raise QueryError("protocol 'scorecard' learns no tree; use FederatedScorecard(strategy='secure').")
         lookup_rows = list(lookups) or [0] * len(rows)

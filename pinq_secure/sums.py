@@ -1,38 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """``SecureFederation`` presents several parties as one owner, with the noise of one.
 
-A miner asks it as a ``CountSource``, for counts or for sums of derivatives. In a session every party
-runs the same miner on the same public answers (``fit_jointly``), so all ask the same queries in the
-same order; each adds up over its own rows, exactly (``OwnRows``), and shares the numbers with its
-share of the noise. ``noisy_sum`` is the smallest useful piece of it, for other miners to build on: the
-sum of all parties' histograms.
+A miner uses it as a ``CountSource``, for counts or for sums of derivatives. In a session every party runs the same
+miner on the same public answers (``fit_jointly``), so all send the same queries in the same order; each adds up over
+its rows, exactly (``OwnRows``), and shares the numbers with its share of the noise. ``noisy_sum`` is the smallest
+useful part, for other miners: the sum of all parties' histograms.
 
-Noise of many units takes long to draw jointly, so derivatives, whose own units are 2^-16 rows, are
-first rounded to coarser ones by each party: up or down at random, so that no sum is biased.
+Noise of many units takes long to draw jointly, so each party first rounds derivatives, in units of 2^-16 rows, to
+coarser ones: up or down at random, so that no sum is biased.
 
 Privacy:
-    Opens: in each round noisy sums: of a tree the class counts of some nodes, by the values of each
-    attribute, or of leaves; of a scorecard counts of the target, alone or in the cells of each
-    attribute, or derivatives in the cells of one.
-    Claim: the rows of every party lose at most ``epsilon``, what its own ledger was charged, to
-    everybody outside and to any ``colluding`` parties together.
-    Why: all that is opened are noisy sums, each at its query's loss over the schema's distance.
-    Their joint cost is the ledger's own recursion, rounded up to whole nano-epsilons, and a party
-    that would pass its limit refuses before anything is shared. The next query follows from the
-    opened values. Noise is of the size that the query says, so parties with different queries must
-    not add up. Queries can differ: fits decide by floating-point numbers, which another machine may
-    round differently. So a round compares the query first (``pinq_secure.mpc.rounds``). Noise
-    DLap(``sensitivity`` / epsilon) in every number hides a row. Counts: a row is in one cell.
-    Derivatives: a party's exact sums S become floor((S + U) / step), one U for each number, uniform
-    on 0 .. step - 1 and drawn without a look at any row. For every U, a row whose vector moves S_i
-    by v_i moves the rounded number by less than |v_i| / step + 1, and by nothing where v_i = 0. A
-    vector has ``width`` entries, all in one cell, of L1 norm at most ``bound``: in all at most
-    bound / step + width units, which is whole, so its floor. The field holds sums and noise,
-    because its bits follow from the smallest losses and the largest number of units.
-    Assumes: parties draw their noise as they should, and the time that this takes is not seen
-    (``pinq_secure.mpc.rounds``). A person with rows at several parties has this loss at each of
-    them.
-    Held by: tests/unit/secure/test_secure_topdown.py, tests/privacy/test_secure_noise.py,
+    Opens: in each round noisy sums: for a tree the class counts of some nodes, by the values of each attribute, or of
+    leaves; for a scorecard counts of the target, alone or in the cells of each attribute, or derivatives in the cells
+    of one. Claim: the rows of every party lose at most ``epsilon``, the charge of its ledger, to everybody outside and
+    to any ``colluding`` parties together. Why: all opened values are noisy sums, each at its query's loss over the
+    schema's distance. Their joint cost is the ledger's own recursion, rounded up to whole nano-epsilons, and a party
+    that would pass its limit refuses before anything is shared. The next query follows from the opened values. The size
+    of noise depends on the query, so parties with different queries must not add up. Queries can differ: fits decide by
+    floating-point numbers, which another machine may round differently. So a round compares the query first
+    (``pinq_secure.mpc.rounds``). Noise DLap(``sensitivity`` / epsilon) in every number hides a row. Counts: a row is in
+    one cell. Derivatives: a party's exact sums S become floor((S + U) / step), one U for each number, uniform on 0 ..
+    step - 1 and drawn independently of all rows. For every U, a row whose vector moves S_i by v_i moves the rounded
+    number by less than |v_i| / step + 1, and not at all for v_i = 0. A vector has ``width`` entries, all in one cell,
+    of L1 norm at most ``bound``: in all at most bound / step + width units, which is whole, so its floor. The field
+    holds sums and noise, because its bits follow from the smallest losses and the largest number of units. Assumes:
+    parties draw their noise by the protocol, and nobody sees the time of the draw (``pinq_secure.mpc.rounds``). A
+    person with rows at several parties has this loss at each of them. Held by:
+    tests/unit/secure/test_secure_topdown.py, tests/privacy/test_secure_noise.py,
     tests/unit/secure/test_secure_card_session.py, tests/e2e/test_secure_session.py; and of the units
     tests/unit/secure/test_secure_scorecard.py, exhaustively on small tables.
 """
@@ -92,13 +86,7 @@ T = TypeVar("T")
 
 
 class OwnRows:
-    """One party's rows.
-
-    Args:
-        codes: The code of each distinct row in each column that queries may name, or another code that no
-            query distinguishes from it.
-        counts: The number of occurrences of each.
-    """
+    """One party's distinct rows, by codes that queries can distinguish, and the number of occurrences of each."""
 
     def __init__(self, codes: Mapping[str, np.ndarray], counts: np.ndarray) -> None:
         self._codes, self._counts = codes, counts
@@ -106,7 +94,7 @@ class OwnRows:
 
     @classmethod
     def of_holding(cls, task: Task, holding: Holding) -> OwnRows:
-        """Takes a session's holding: rows known by the values that the splits tell apart."""
+        """A session's holding: rows distinguished by the values of the splits."""
         *attributes, classes = holding.codes
         codes = {task.target: classes}
         for split, values in zip(task.splits, attributes, strict=True):
@@ -117,22 +105,19 @@ class OwnRows:
 
     @classmethod
     def of_tables(cls, schema: Schema, tables: Sequence[Frame]) -> OwnRows:
-        """Takes all rows of several tables.
-
-        Those with an undeclared value are left out, as behind pinq's wall.
-        """
+        """All rows of several tables, without rows that have an undeclared value."""
         codes = {name: np.concatenate([encode(schema, name, table) for table in tables]) for name in schema.columns}
         is_declared = np.all([column >= 0 for column in codes.values()], axis=0)
         counts = np.ones(int(is_declared.sum()), dtype=np.int64)
         return cls({name: column[is_declared] for name, column in codes.items()}, counts)
 
     def table(self, parts: PartSet) -> np.ndarray:
-        """Counts the rows of each part, shape ``parts.shape``."""
+        """The counts of rows of each part, shape ``parts.shape``."""
         counts = [self._block(self._within(block.part), block.partition) for block in parts.blocks]
         return np.concatenate(counts or [np.zeros(0, dtype=np.int64)]).reshape(parts.shape)
 
     def derivatives(self, parts: PartSet, sums: Sums, schema: Schema) -> np.ndarray:
-        """Adds up derivatives over the rows of one part, exactly, shape (cells, width)."""
+        """The sums of derivatives over the rows of one part, exact, shape (cells, width)."""
         (part,) = parts
         rows, vectors = self._within(part), sums.loss.vectors(schema)
         # A row that occurs three times adds three times its vector.
@@ -150,7 +135,7 @@ class OwnRows:
         return counts[: partition.size].astype(np.int64)
 
     def _within(self, part: Part) -> np.ndarray:
-        """Selects the rows of a part, and remembers them for the parts below."""
+        """The rows of a part, remembered for the parts below."""
         if part.key not in self._rows:
             assert part.parent is not None
             assert part.partition is not None
@@ -161,7 +146,7 @@ class OwnRows:
         return self._rows[part.key]
 
     def _cells(self, axes: Sequence[Axis], rows: np.ndarray) -> np.ndarray:
-        """Finds the cell of each row along some axes; the number of cells for a row in none."""
+        """The cell of each row along some axes; the number of cells for a row in none."""
         positions = np.stack([axis.parts_of(self._codes[str(axis.column)][rows]) for axis in axes])
         inside, shape = (positions >= 0).all(axis=0), tuple(int(axis.size) for axis in axes)
         cells = np.full(len(rows), math.prod(shape))
@@ -174,7 +159,7 @@ class Units:
     """The whole units of a loss's rounded sums.
 
     Attributes:
-        step: The number of the loss's own units in one.
+        step: The number of the loss's units in one whole unit.
         sensitivity: The largest change of all numbers together by a row.
         unit: A whole unit in the loss's natural units.
     """
@@ -185,7 +170,7 @@ class Units:
 
     @classmethod
     def of(cls, loss: Derivatives, schema: Schema) -> Self:
-        """Returns the coarsest power of two that makes ``FINENESS`` units an entry of the bound."""
+        """The coarsest power of two with ``FINENESS`` units for each entry of the bound."""
         # Vectors of two entries and a bound of 65,536 units: 65,536 // (32 * 2) = 1,024, so 1,024
         # of the loss's units make one, and a row moves at most 64 + 2 of these.
         vectors = loss.vectors(schema)
@@ -194,12 +179,7 @@ class Units:
         return cls(step, vectors.bound // step + rounding, step / loss.unit)
 
     def rounded(self, sums: np.ndarray, source: Bits) -> np.ndarray:
-        """Rounds exact sums to whole units, each up or down at random.
-
-        Args:
-            sums: The sums in the loss's own units, int64.
-            source: The source of bits.
-        """
+        """Rounds exact sums, int64 in the loss's units, to whole units, each up or down at random."""
         # In steps of 4, a sum of 10 becomes 2 for the draws 0 and 1, and 3 for 2 and 3: 2.5 on
         # average.
         moved = [(total + source.below(self.step)) // self.step for total in sums.ravel().tolist()]
@@ -207,7 +187,7 @@ class Units:
 
 
 def most_units(width: int) -> int:
-    """Returns the largest change by a row, in units, of sums of so many entries, for any loss.
+    """The largest change by a row, in units, of sums of so many entries, for any loss.
 
     A step is more than half of bound / (``FINENESS`` width), so bound / step is less than twice
     ``FINENESS`` units an entry; rounding adds one to each.
@@ -220,10 +200,7 @@ class Addition:
     """One query to all parties.
 
     Attributes:
-        parts: The parts.
         sums: The derivatives to add up in the cells of a spec; None to count rows.
-        schema: The public columns.
-        epsilon: Its loss.
     """
 
     parts: PartSet
@@ -233,7 +210,7 @@ class Addition:
 
     @cached_property
     def units(self) -> Units:
-        """The units in which the numbers are whole."""
+        """The whole units of the numbers."""
         return Units(1, 1, 1) if self.sums is None else Units.of(self.sums.loss, self.schema)
 
     @property
@@ -244,14 +221,14 @@ class Addition:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the numbers: a count of each part, or a vector in each cell."""
+        """The shape of the numbers: a count of each part, or a vector in each cell."""
         if self.sums is None:
             return self.parts.shape
         return bind(self.sums.by, self.schema).size, self.sums.loss.vectors(self.schema).width
 
     @property
     def identity(self) -> bytes:
-        """Equal for equal queries at all parties."""
+        """A digest that is equal for equal queries at all parties."""
         sums = b"" if self.sums is None else repr((self.sums.loss.identity, self.sums.by.identity)).encode()
         keys = [
             block.part.key.rjust(KEY) + (block.partition.key if block.partition else b"").rjust(KEY)
@@ -260,7 +237,7 @@ class Addition:
         return b"".join([f"{self.epsilon} {len(keys)};".encode(), sums, *keys])
 
     def table(self, rows: OwnRows, source: Bits) -> np.ndarray:
-        """Returns a party's own numbers, in whole units; only ever to be shared."""
+        """A party's numbers, in whole units, which must only be shared."""
         if self.sums is None:
             return rows.table(self.parts)
         return self.units.rounded(rows.derivatives(self.parts, self.sums, self.schema), source)
@@ -268,10 +245,9 @@ class Addition:
 
 @dataclass(frozen=True)
 class JointSum:
-    """One addition of all parties, whose numbers lie end to end.
+    """One addition of all parties, with concatenated numbers.
 
     Attributes:
-        additions: The additions.
         price: The cost to each party.
     """
 
@@ -280,7 +256,6 @@ class JointSum:
 
     @property
     def identity(self) -> bytes:
-        """The digest of the query."""
         return hashlib.sha256(b"".join(addition.identity for addition in self.additions)).digest()
 
     @property
@@ -289,15 +264,15 @@ class JointSum:
         return sum(math.prod(addition.shape) for addition in self.additions)
 
     def table(self, rows: OwnRows, source: Bits) -> np.ndarray:
-        """Returns a party's own numbers; draws the bits of rounding."""
+        """A party's numbers; draws the bits of rounding."""
         return np.concatenate([addition.table(rows, source).ravel() for addition in self.additions])
 
     def noise(self, honest: int, source: Bits, plays: int = 1) -> np.ndarray:
-        """Draws this process's noise; see ``own_noise``."""
+        """This process's noise; see ``own_noise``."""
         return np.concatenate([own_noise(one.shape, one.loss, honest, source, plays).ravel() for one in self.additions])
 
     def cut(self, sums: np.ndarray) -> list[np.ndarray]:
-        """Cuts numbers that lie end to end into arrays again."""
+        """Cuts concatenated numbers into arrays again."""
         # Arrays of 2 x 3 and of 4 cells were added as one of 10, which is cut at 6.
         shapes = [addition.shape for addition in self.additions]
         ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
@@ -320,7 +295,7 @@ def require_sums(verb: str) -> None:
 class _SummedParts:
     """Parts of all parties' tables together.
 
-    They cannot be asked one by one, only as queries of their federation.
+    They cannot be queried one by one, only by queries of their federation.
     """
 
     def __init__(self, schema: Schema, part_set: PartSet) -> None:
@@ -347,8 +322,8 @@ class _SummedParts:
 class SecureFederation(Shown, CountSource):
     """The parties of a secure computation, which add up their counts as one owner, ``"all parties"``.
 
-    It is a ``CountSource``. In a session (``protocol: topdown``) each party makes one with its own
-    rows; ``simulated`` makes one with all rows, for trials.
+    In a session (``protocol: topdown``) each party makes one with its own rows; ``simulated`` makes one with all rows,
+    for trials.
 
     Args:
         schema: The public columns; ``max_rows`` is the largest number of rows of all parties
@@ -363,7 +338,6 @@ class SecureFederation(Shown, CountSource):
 
     Attributes:
         abilities: Counts come as sums.
-        schema: The public columns.
         dropped: Empty, because no party is dropped.
         rounds: The number of additions.
         requests: The same, by owner.
@@ -414,7 +388,7 @@ class SecureFederation(Shown, CountSource):
     ) -> SecureFederation:
         """Makes a federation of all parties in this process.
 
-        The numbers have the same distribution. The parties are not protected from this process.
+        The numbers have the same distribution, but the parties are not protected from this process.
 
         Args:
             tables: One pandas or Arrow table for each of at least three parties.
@@ -449,11 +423,9 @@ class SecureFederation(Shown, CountSource):
         )
 
     def distance(self, owner: str) -> int:
-        """Returns the number of rows by which two neighbouring tables may differ."""
         return self.schema.distance
 
     def parts(self) -> FederatedParts:
-        """Returns the whole of all tables, as a collection of one part."""
         return FederatedParts(self, {ALL: _SummedParts(self.schema, PartSet([Block(Part())]))})
 
     def ask(self, queries: Sequence[OwnerQuery]) -> list[dict[str, np.ndarray]]:
@@ -479,7 +451,7 @@ class SecureFederation(Shown, CountSource):
         return [{ALL: numbers * addition.units.unit} for addition, numbers in zip(additions, sums, strict=True)]
 
     def _addition(self, query: OwnerQuery) -> Addition:
-        """Returns the addition of a query. Raises ``QueryError`` if parties cannot answer it."""
+        """The addition of a query; raises ``QueryError`` if parties cannot answer it."""
         require_sums(query.verb)
         parts: PartSet = query.parts.of(ALL).part_set
         if query.sums is not None:
@@ -511,28 +483,22 @@ class SecureFederation(Shown, CountSource):
         return Budget(self._limit.exact, spent.exact, (self._limit - spent).exact)
 
     def variance(self, owner: str, epsilon: EpsilonLike) -> float:
-        """Returns the variance of the noise in one sum.
-
-        It is larger than one owner's if parties may pool their noise.
-        """
+        """The variance of the noise in one sum, larger than one owner's if parties may pool their noise."""
         return self._variance_factor * count_variance(count_scale(self.schema, Epsilon.of(epsilon)))
 
     def sum_variance(self, owner: str, loss: Derivatives, epsilon: EpsilonLike) -> float:
-        """Returns the variance of the noise in one sum of derivatives, in natural units."""
         units = Units.of(loss, self.schema)
         scale = units.sensitivity * units.unit * count_scale(self.schema, Epsilon.of(epsilon))
         return self._variance_factor * 2 * scale**2
 
     def spent(self) -> dict[str, Fraction | None]:
-        """Returns the cost of the queries so far to each party."""
+        """The cost of the queries so far to each party."""
         return {ALL: self.budget.spent}
 
     def budgets(self) -> dict[str, Budget | None]:
-        """Returns the budget of each party."""
         return {ALL: self.budget}
 
     def each(self, act: Callable[[Pricing], T]) -> dict[str, T]:
-        """Applies a function to the budget of each party, which is the same for all."""
         return {ALL: act(self)}
 
     def __repr__(self) -> str:
@@ -543,13 +509,13 @@ class SecureFederation(Shown, CountSource):
 
 
 def sum_bits(miner: Miner, task: Task) -> int:
-    """Returns the bits of every sum, from the smallest losses at which a miner asks.
+    """The bits of every sum, from the miner's smallest losses.
 
     Raises ``QueryError`` if its noise would be too large, or the miner refuses.
     """
 
     def bits(epsilon: Epsilon, units: int) -> int:
-        """Returns the bits of sums to which a row adds at most so many units."""
+        """The bits of sums to which a row adds at most so many units."""
         per_unit = epsilon.per_row(task.schema.distance) / units
         return noisy_sum_bits(units * task.max_rows, len(task.rows), per_unit)
 
@@ -569,20 +535,10 @@ async def fit_jointly(
     plays: int,
     progress: Callable[[str], None],
 ) -> M:
-    """Runs one party's side; returns the fitted miner.
+    """Runs one party's side of a miner, which must be new; returns the fitted miner.
 
-    Its fit asks from a thread of its own, and each round of its queries is one addition of all
-    parties. A process that plays all parties adds alone.
-
-    Args:
-        miner: The miner that every party runs; new for each run.
-        task: The public facts.
-        holding: This party's rows.
-        add: Adds up what all parties pass, arrays of one length.
-        rounds: The rounds of queries with noise.
-        colluding: The number of parties that may pool the noise that they drew.
-        plays: The number of parties that this process plays.
-        progress: A function that is called with a line of text after each round.
+    Its fit runs in a separate thread, and each round of its queries is one addition of all parties, by ``add``. A
+    process that plays all parties adds alone.
     """
     loop, fitting = asyncio.get_running_loop(), True
 
@@ -619,7 +575,7 @@ async def fit_jointly(
 
 
 def noisy_sum_bits(rows: int, parties: int, epsilon: Fraction) -> int:
-    """Bounds the bits of sums of histograms of at most ``rows`` rows in all.
+    """A bound of the bits of sums of histograms with at most ``rows`` rows together.
 
     A cell is at most ``rows``, each party's noise at most its bound.
 
@@ -663,7 +619,7 @@ async def noisy_sum(arithmetic: Arithmetic, histogram: np.ndarray, epsilon: Frac
 def simulate_noisy_sum(
     histograms: Sequence[np.ndarray], epsilon: Fraction, *, rows: int, colluding: int = 0
 ) -> np.ndarray:
-    """Draws the values that ``noisy_sum`` would open, with all parties in this process.
+    """The values that ``noisy_sum`` would open, with all parties in this process.
 
     It is for experiments; the parties are not protected from this process.
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``grow_public`` grows public trees from secret rows: SID3 and SID3P.
 
-A ``Rule`` decides on shares of counts when a node stops, and how it splits: ``ExactRules`` as the paper
-says, ``NoisyRules`` with noise.
+A ``Rule`` decides on shares of counts when a node stops, and how it splits: ``ExactRules`` by the paper, ``NoisyRules``
+with noise.
 """
 
 from __future__ import annotations
@@ -29,14 +29,12 @@ Later = Callable[[], Awaitable[Shares]]
 class ExactRules:
     """The paper's rules (Protocol 4.1).
 
-    They open for each node whether it stops, for each leaf its class, for each other node its
-    attribute. A node stops with at most ``stop_share`` of all rows, or with all rows of one class;
-    the reason is not opened. Splits are compared by sum_j (sum_i x_ij^2) / (alpha n_j
-    + 1); of equal classes or attributes the first wins.
+    They open whether each node stops, the class of each leaf, and the attribute of each other node. A node stops with
+    at most ``stop_share`` of all rows, or with all rows of one class; the reason is not opened. Splits are compared by
+    sum_j (sum_i x_ij^2) / (alpha n_j + 1); of equal classes or attributes the first one is chosen.
 
     Privacy:
-        None of differential privacy: an exact tree leaks (who is alone in a leaf, say). Only the
-        tree is opened.
+        No differential privacy: an exact tree leaks (for example, a single person in a leaf). Only the tree is opened.
         Held by: tests/unit/secure/test_secure_trees.py.
 
     References:
@@ -52,21 +50,14 @@ class ExactRules:
         self._total: Shares | None = None
 
     async def judge(self, arithmetic: Arithmetic, counts: Later, nodes: int, level: int) -> np.ndarray:
-        """Opens the class of each node that stops, and -1 for each other node.
-
-        Args:
-            arithmetic: Among the parties.
-            counts: Class counts, shape (nodes, classes).
-            nodes: Their number.
-            level: Their depth.
-        """
+        """Opens the class of each node that stops, and -1 for other nodes, from counts of shape (nodes, classes)."""
         units, stops = await self.judge_secretly(arithmetic, await counts(), level)
         labels = np.full(nodes, -1, dtype=np.int64)
         labels[stops] = await _open_positions(arithmetic, units[stops], "class")
         return labels
 
     async def judge_secretly(self, arithmetic: Arithmetic, counts: Shares, level: int) -> tuple[Shares, np.ndarray]:
-        """Finds each node's class, unit vectors of shape (nodes, classes); opens which stop."""
+        """The class of each node as unit vectors of shape (nodes, classes); opens which nodes stop."""
         await arithmetic.rounds.meet()
         nodes, size = len(counts), counts.sum(axis=1)
         if self._total is None:
@@ -87,21 +78,12 @@ class ExactRules:
         return units, stops
 
     async def choose(self, arithmetic: Arithmetic, tables: Later, attributes: np.ndarray, level: int) -> np.ndarray:
-        """Opens the choice of each node: a position among its attributes.
-
-        Args:
-            arithmetic: Among the parties.
-            tables: Rows of each class with each value of each attribute of each node, end to end;
-                shape (values, classes).
-            attributes: The attributes that each node may still be split by; shape (nodes,
-                attributes).
-            level: The depth of the nodes.
-        """
+        """Opens the choice of each node, a position among its ``attributes``, shape (nodes, attributes)."""
         units, _ = await arithmetic.first_largest(await self.scores(arithmetic, await tables(), attributes), self.gini)
         return await _open_positions(arithmetic, units, "attribute")
 
     async def scores(self, arithmetic: Arithmetic, tables: Shares, attributes: np.ndarray) -> Shares:
-        """Computes each node's scores by attribute, shape (nodes, attributes, numerator and denominator)."""
+        """Each node's scores by attribute, shape (nodes, attributes, numerator and denominator)."""
         # A value with 3 and 1 rows of two classes, alpha 8: (9 + 1) / (8 * 4 + 1).
         squares = await arithmetic.product(lambda x: (x * x).sum(axis=1), tables)
         under = (self.alpha * tables.sum(axis=1) + 1) % arithmetic.modulus
@@ -113,7 +95,7 @@ class ExactRules:
 class LossSplit:
     """The division of a loss over the queries on one path.
 
-    Its total is what a row can lose, for nodes of one level are disjoint.
+    Its total is the loss of a row, because nodes of one level are disjoint.
 
     Attributes:
         size: The epsilon of the stop test at each level (at the root of the number of rows).
@@ -129,10 +111,9 @@ class LossSplit:
 
     @classmethod
     def spread(cls, epsilon: Fraction, depth: int) -> LossSplit:
-        """Gives half to the classes of leaves; of the rest a tenth to sizes, the others to choices.
+        """Half for the classes of leaves; of the rest a tenth for sizes, the others for choices, equal for all levels.
 
-        Each level gets the same. Tried on Car with four owners, where a fifth for classes lost ten
-        points at epsilon 0.25; on Adult it hardly matters.
+        On Car with four owners, a fifth for classes lost ten points at epsilon 0.25; on Adult it hardly matters.
         """
         if depth == 0:
             return cls(Fraction(0), Fraction(0), epsilon, 0)
@@ -150,29 +131,25 @@ class LossSplit:
 class NoisyRules:
     """Differentially private rules: all parties together draw noise that no party knows.
 
-    They open the noisy number of all rows, for each node whether its noisy size is at most
-    ``stop_share`` of that, for each leaf the class that wins a noisy vote, for each other node the
-    attribute whose noisy score sum_j max_i x_ij is largest.
+    They open the noisy number of all rows, whether each node's noisy size is at most ``stop_share`` of that, the class
+    that wins a noisy vote in each leaf, and for each other node the attribute with the largest noisy score sum_j max_i
+    x_ij.
 
     Privacy:
-        Adjacency: one row of one party comes or goes (times the session's distance, by which the
-        caller divides epsilon). Claim: epsilon-DP for what all parties see, also for what any
-        ``colluding`` of them see together with the noise that they drew themselves.
-        Why: each noise is at least DLap(1/e) given the shares of noise that colluding parties know
-        (pinq_secure/mpc/noise.py). A stop test is a function of one count with DLap(1/e). Class
-        counts and sum_j max_i x_ij change by 0 or 1, all in the same direction, so the position of
-        the noisy maximum alone costs e: given the other noises, a candidate wins when its noise
-        reaches a bar that moves by at most 1, and P[DLap >= b] changes by at most exp(e) (ties by a
-        fixed order do not matter). Nodes of one level are disjoint, so a row meets each level once:
-        LossSplit.total in all.
-        Up to 2^-security for the comparisons' masks and 2^-100 for each share of noise that would
-        not fit the field (its bound moves it).
-        Held by: tests/privacy/test_secure_noise.py.
+        Adjacency: one row of one party comes or goes (times the session's distance, by which the caller divides
+        epsilon). Claim: epsilon-DP for the view of all parties, also for the joint view of any ``colluding`` of them
+        with the noise that they drew. Why: each noise is at least DLap(1/e) given the shares of noise that colluding
+        parties know (pinq_secure/mpc/noise.py). A stop test is a function of one count with DLap(1/e). Class counts and
+        sum_j max_i x_ij change by 0 or 1, all in the same direction, so the position of the noisy maximum alone costs
+        e: given the other noises, a candidate wins if its noise reaches a bar that moves by at most 1, and P[DLap >= b]
+        changes by at most exp(e) (ties by a fixed order do not matter). Nodes of one level are disjoint, so a row meets
+        each level once: LossSplit.total in all. Exact up to 2^-security for the comparisons' masks and 2^-100 for each
+        share of noise beyond the field (its bound replaces it). Held by: tests/privacy/test_secure_noise.py.
 
     Args:
         task: The public facts.
-        stop_share: A node with at most this share of all rows, both noisy, stops.
-        budget: Losses; already divided by the distance of adjacent tables.
+        stop_share: The largest share of all rows, both noisy, of a node that stops.
+        budget: Losses, already divided by the distance of adjacent tables.
         colluding: The number of parties that may pool their noise.
     """
 
@@ -184,11 +161,10 @@ class NoisyRules:
         self._stop, self._vote_price = 0, budget.vote * task.schema.distance
 
     def _largest(self, epsilon: Fraction) -> int:
-        """Returns the largest difference of two noisy counts: n, and twice each party's bound."""
+        """The largest difference of two noisy counts: n, and twice each party's bound."""
         return self.task.max_rows + 2 * len(self.task.rows) * noise_bound(epsilon)
 
     async def judge(self, arithmetic: Arithmetic, counts: Later, nodes: int, level: int) -> np.ndarray:
-        """As that of ``ExactRules``, with noise."""
         stops = await self._stops(arithmetic, counts, nodes, level)
         labels = np.full(nodes, -1, dtype=np.int64)
         if not stops.any():
@@ -231,7 +207,6 @@ class NoisyRules:
         return np.array([total <= self._stop])
 
     async def choose(self, arithmetic: Arithmetic, tables: Later, attributes: np.ndarray, level: int) -> np.ndarray:
-        """As that of ``ExactRules``, with noise."""
         sizes = np.array(self.task.sizes)[attributes.reshape(-1)]
         n_bits = signed_bits(self.task.max_rows)
 
@@ -264,7 +239,7 @@ Rule = ExactRules | NoisyRules
 
 
 def later(make: Callable[[], Awaitable[Shares]]) -> Later:
-    """Makes shares when they are first needed, and once: what was opened before needs none."""
+    """Makes shares at their first use, and once; already opened values need none."""
     made: list[Shares] = []
 
     async def shares() -> Shares:
@@ -286,15 +261,14 @@ Progress = Callable[[str], None]
 
 
 async def grow_public(arithmetic: Arithmetic, task: Task, source: Source, rule: Rule, progress: Progress) -> Tree:
-    """Grows a tree whose every node is opened as the rule says, one level at a time.
+    """Grows a tree whose nodes are opened by the rule, one level at a time.
 
-    All nodes of a level are tested at once, and all nodes that are split choose at once: rounds
-    grow with the depth of the tree, not with its nodes. A chosen attribute's table holds the class
-    counts of the children, so a node is tested before any mask of its rows is made.
+    All nodes of a level are tested together, and all split nodes choose together: the number of rounds grows with the
+    depth of the tree, not with its nodes. A chosen attribute's table has the class counts of the children, so a node is
+    tested before any mask of its rows is made.
 
     Privacy:
-        Opens: the numbers that the rule opens of each node (see ``rules``), in the order of levels; nothing of
-        the source.
+        Opens: the numbers that the rule opens of each node, in the order of levels; nothing of the source.
     """
     tree: list[Node] = []
     paths: list[Path] = [()]
@@ -326,14 +300,7 @@ async def grow_public(arithmetic: Arithmetic, task: Task, source: Source, rule: 
 
 
 async def _chosen_tables(task: Task, tables: Later, attributes: np.ndarray, positions: np.ndarray) -> Shares:
-    """Selects the table of each node's chosen attribute from all tables, which lie end to end.
-
-    Args:
-        task: The public facts.
-        tables: Shape (values, classes).
-        attributes: The attributes of each node, shape (nodes, attributes).
-        positions: The position of the chosen one among each node's attributes.
-    """
+    """The table of each node's chosen attribute, from all concatenated tables, shape (values, classes)."""
     # Two nodes with attributes of 2 and 3 values each: tables begin at rows 0, 2, 5 and 7, and that
     # of the second node's first attribute is rows 5 and 6.
     sizes = np.array(task.sizes)[attributes]
@@ -345,9 +312,9 @@ async def _chosen_tables(task: Task, tables: Later, attributes: np.ndarray, posi
 
 
 def _nodes(task: Task, labels: np.ndarray, chosen: np.ndarray, first: int) -> list[Node]:
-    """Makes the nodes of a level; children of split nodes are numbered from ``first``.
+    """Makes the nodes of a level.
 
-    Leaves have a label alone: counts are not opened.
+    Children of split nodes are numbered from ``first``, and leaves have a label alone, because counts are not opened.
     """
     nodes, attributes = [], iter(chosen.tolist())
     for label in labels.tolist():

@@ -26,14 +26,14 @@ async def grow_secret(
 ) -> list[Level]:
     """Grows the tree of SID3T (Protocol 5.2), a level at a time.
 
-    A node that goes on has as many children as the attribute with the most values has. A secret bit
-    of each attribute says whether it is unused. The paper subtracts 1 from the score of a used
-    attribute and says that its score is 0. That is not so: all rows have one of its values, so its
-    score is that of a node without a split. Here the bit multiplies the score's numerator instead.
-    Then a used attribute has score 0 and an unused one more, because a node that is split has rows.
+    A node that continues has as many children as the attribute with the most values. A secret bit of each attribute
+    tells whether it is unused. The paper subtracts 1 from the score of a used attribute and claims that its score is 0.
+    This is wrong: all rows have one of its values, so its score is that of a node without a split. Here the bit
+    multiplies the score's numerator instead. Then a used attribute has score 0 and an unused one a larger score,
+    because a split node has rows.
 
     Privacy:
-        Opens: for each node whether it stops; so, the lengths of paths.
+        Opens: whether each node stops, so the lengths of paths.
     """
     width, most = len(task.sizes), max(task.sizes)
     values = np.moveaxis(_padded(task, records.values.T), 0, -1)  # (attributes, most, rows)
@@ -76,15 +76,9 @@ async def grow_secret(
 
 
 async def classify_by_tree(arithmetic: Arithmetic, task: Task, levels: Sequence[Level], rows: Shares) -> Shares:
-    """Finds the class of each secret row, as shares of its number (Protocol 5.3).
+    """The class of each secret row, as shares of its number (Protocol 5.3).
 
-    All rows and all nodes of a level go at once: a row's weight is 1 on its own path.
-
-    Args:
-        arithmetic: Among the parties.
-        task: The public facts.
-        levels: The tree.
-        rows: A bit for each value of each attribute, shape (rows, values).
+    All rows and all nodes of a level are computed together: a row's weight is 1 on its path.
     """
     values = _padded(task, rows)  # (rows, attributes, most), where dummy values have no rows
     weights: Shares = np.ones((len(rows), 1), dtype=object)
@@ -100,12 +94,12 @@ async def classify_by_tree(arithmetic: Arithmetic, task: Task, levels: Sequence[
 
 
 async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> Shares:
-    """Finds the class of every combination of values (SID3S, Protocol 5.1).
+    """The class of every combination of values (SID3S, Protocol 5.1).
 
-    It is the most frequent class; where a combination has no rows, that of its longest prefix that
-    has. The counts of all combinations are one matrix product, of rows by combinations of the first
-    attributes and rows by combinations of the others with classes: as many dot products as there
-    are paths, and masks for the square root of that. Counts of prefixes are sums.
+    It is the most frequent class; for a combination without rows, that of its longest prefix with rows. The counts of
+    all combinations are one matrix product, of rows by combinations of the first attributes and rows by combinations of
+    the others with classes: one dot product for each path, and masks for the square root of that. Counts of prefixes
+    are sums.
 
     Returns:
         Shares of the class, shape (combinations of the first attributes, those of the others).
@@ -152,15 +146,15 @@ async def classify_by_path(arithmetic: Arithmetic, task: Task, labels: Shares, r
 async def classify_all(
     arithmetic: Arithmetic, task: Task, classify: Classify, lookups: Sequence[int], own: np.ndarray | None
 ) -> np.ndarray:
-    """Classifies the rows of every party: each party learns the classes of its own rows.
+    """Classifies the rows of every party: each party learns the classes of its rows alone.
 
     Args:
         arithmetic: Among the parties.
         task: The public facts.
         classify: A function that finds the class of each secret row, as shares of its number.
         lookups: The number of rows that each party looks up; public.
-        own: This party's rows, shape (rows, attributes). Announced rows that are missing
-            are looked up as zeros; nobody else can tell.
+        own: This party's rows, shape (rows, attributes); missing announced rows count as zeros, which no other party
+            can tell.
 
     Returns:
         The class of each of this party's rows.
@@ -177,7 +171,7 @@ async def classify_all(
 
 
 def require_paths(task: Task) -> None:
-    """Raises ``QueryError`` where a tree of all paths would be too large."""
+    """Raises ``QueryError`` if a tree of all paths would be too large."""
     if (paths := math.prod(task.sizes)) > MAX_PATHS:
         raise QueryError(
             f"SID3S keeps the class of all {paths:,} combinations of values; at most {MAX_PATHS:,} are possible. "
@@ -186,15 +180,7 @@ def require_paths(task: Task) -> None:
 
 
 def _padded(task: Task, table: Shares) -> Shares:
-    """Gives each attribute's values an axis as long as the longest attribute's; dummies are 0.
-
-    Args:
-        task: The public facts.
-        table: Shape (n, values of all attributes, ...).
-
-    Returns:
-        Shape (n, attributes, most values, ...).
-    """
+    """A table of shape (n, values, ...), padded with 0 to shape (n, attributes, most values, ...)."""
     padded = np.zeros((len(table), len(task.sizes), max(task.sizes), *table.shape[2:]), dtype=object)
     for attribute, (start, size) in enumerate(zip(task.starts, task.sizes, strict=True)):
         padded[:, attribute, :size] = table[:, start : start + size]
@@ -212,7 +198,7 @@ def _halves(task: Task) -> tuple[range, range]:
 
 
 async def _combinations(arithmetic: Arithmetic, task: Task, start: Shares, values: Shares, attributes: range) -> Shares:
-    """Finds the rows with each combination of values of some attributes.
+    """The rows with each combination of values of some attributes.
 
     The shape is (len(start) * combinations, rows); the last attribute's values vary fastest.
     """

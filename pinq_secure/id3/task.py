@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Task`` has the public facts of a computation; a ``Source`` gives shared counts of the parties' rows.
 
-``LocalTables`` are those of SID3P, ``Records`` those of the other protocols.
+``LocalTables`` is the source of SID3P, ``Records`` that of the other protocols.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ class Task:
     """The public facts of a computation.
 
     Attributes:
-        schema: The columns.
-        target: The column to predict, categorical; of a scorecard perhaps numeric.
-        splits: The split of each attribute, in the order in which ties are broken; for a miner of
-            sums, cells as fine as its finest query.
-        rows: The maximal number of rows of each party.
+        target: The column to predict, categorical; for a scorecard perhaps numeric.
+        splits: The split of each attribute, in the order that breaks ties; for a miner of sums, cells as fine as its
+            finest query.
+        rows: The largest number of rows of each party.
     """
 
     schema: Schema
@@ -60,45 +59,38 @@ class Task:
         attributes: Sequence[str] | None = None,
         cuts: CutsByColumn | None = None,
     ) -> Task:
-        """Makes the task to predict ``target`` from ``attributes``, by default all others.
-
-        See ``miners.growth.candidates.multiway_splits``.
-        """
+        """Makes the task to predict ``target`` from ``attributes``, by default all others; see ``multiway_splits``."""
         schema.categorical(target)
         return cls(schema, target, multiway_splits(schema, target, attributes=attributes, cuts=cuts), tuple(rows))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """The number of values of each attribute."""
         return tuple(bind(split, self.schema).size for split in self.splits)
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """The number of each attribute's first value when all values are numbered through."""
+        """The number of each attribute's first value in a numbering of all values."""
         # Attributes of 2, 3 and 4 values begin at 0, 2 and 5.
         return np.cumsum([0, *self.sizes[:-1]])
 
     @property
     def classes(self) -> int:
-        """The number of declared values of the target; of a numeric one of grid cells."""
+        """The number of declared values of the target, or of a numeric target's grid cells."""
         return self.schema.column(self.target).cells
 
     @property
     def max_rows(self) -> int:
-        """The maximal number of rows of all parties together."""
+        """The largest number of rows of all parties together."""
         return sum(self.rows)
 
     def codes(self, table: Frame) -> np.ndarray:
-        """Encodes rows, shape (attributes, rows); -1 where a value is not declared."""
+        """The codes of rows, shape (attributes, rows); -1 for an undeclared value."""
         axes = [bind(split, self.schema).axes[0] for split in self.splits]
         codes = [encode(self.schema, split.column, table) for split in self.splits]
         return np.stack([axis.parts_of(column) for axis, column in zip(axes, codes, strict=True)])
 
     def lookup_codes(self, table: Frame) -> np.ndarray:
-        """Encodes rows to look up, shape (rows, attributes).
-
-        Raises ``QueryError`` if a value is not declared.
-        """
+        """The codes of rows to look up, shape (rows, attributes); raises ``QueryError`` for an undeclared value."""
         codes = self.codes(table)
         if (codes < 0).any():
             missing = self.splits[int(np.argwhere(codes < 0)[0, 0])].column
@@ -108,16 +100,13 @@ class Task:
         return codes.T
 
     def columns(self, attributes: np.ndarray) -> np.ndarray:
-        """Returns the numbers of all values of some attributes, end to end."""
+        """The numbers of all values of some attributes."""
         numbers = [np.arange(self.starts[number], self.starts[number] + self.sizes[number]) for number in attributes]
         return np.concatenate(numbers or [np.zeros(0, dtype=np.int64)])
 
 
 def hold(task: Task, table: Frame) -> Holding:
-    """Encodes a party's rows.
-
-    Those with an undeclared or missing value are left out, as behind pinq's wall.
-    """
+    """Encodes a party's rows, without rows that have an undeclared or missing value."""
     classes = encode(task.schema, task.target, table)
     classes = np.where(classes >= task.classes, -1, classes)  # a missing class teaches nothing
     codes = np.concatenate([task.codes(table), classes[None]]).astype(np.int64)
@@ -132,14 +121,9 @@ Path = tuple[tuple[int, int], ...]
 
 
 class LocalTables:
-    """SID3P (Protocol 5.4): each party counts its own rows and shares the table.
+    """SID3P (Protocol 5.4): each party counts its rows and shares the table.
 
     So the size of messages does not depend on rows.
-
-    Args:
-        arithmetic: Among the parties.
-        task: The public facts.
-        holding: This party's rows.
     """
 
     def __init__(self, arithmetic: Arithmetic, task: Task, holding: Holding) -> None:
@@ -147,20 +131,12 @@ class LocalTables:
         self._rows: dict[Path, np.ndarray] = {(): np.arange(holding.codes.shape[1])}
 
     async def classes(self) -> Shares:
-        """Counts the rows of each class, shape (1, classes)."""
+        """The counts of rows of each class, shape (1, classes)."""
         counts = np.bincount(self._holding.codes[-1], self._holding.counts, self._task.classes)
         return await self._arithmetic.sum_of_inputs(counts.astype(np.int64)[None])
 
     async def tables(self, paths: Sequence[Path], attributes: np.ndarray) -> Shares:
-        """Counts the rows of each class with each value of each of a node's attributes.
-
-        Args:
-            paths: The nodes of one level; as they are asked, the order stays.
-            attributes: The attributes of each node, shape (nodes, attributes).
-
-        Returns:
-            The tables end to end, shape (values, classes).
-        """
+        """The counts of rows by class and value of each of a node's attributes, concatenated, (values, classes)."""
         own = [
             self._count(self._within(path), attribute)
             for path, row in zip(paths, attributes, strict=True)
@@ -169,14 +145,14 @@ class LocalTables:
         return await self._arithmetic.sum_of_inputs(np.concatenate(own))
 
     def _within(self, path: Path) -> np.ndarray:
-        """Selects the rows of a node from those of its parent; remembered for those below it."""
+        """The rows of a node, selected from those of its parent, and remembered for those below it."""
         if path not in self._rows:
             (attribute, value), above = path[-1], self._within(path[:-1])
             self._rows[path] = above[self._holding.codes[attribute, above] == value]
         return self._rows[path]
 
     def _count(self, rows: np.ndarray, attribute: int) -> np.ndarray:
-        """Counts rows by an attribute's value and class, shape (values, classes)."""
+        """The counts of rows by an attribute's value and class, shape (values, classes)."""
         codes, counts, classes = self._holding.codes, self._holding.counts, self._task.classes
         cells = codes[attribute, rows] * classes + codes[-1, rows]
         table = np.bincount(cells, counts[rows], self._task.sizes[attribute] * classes)
@@ -184,16 +160,11 @@ class LocalTables:
 
 
 class Records:
-    """SID3 (Protocol 4.1) secret-shares every record, and a bit whether it is in a node.
+    """SID3 (Protocol 4.1) secret-shares every record, with a bit for its membership of each node.
 
-    A party with fewer rows than declared adds empty ones, which are in no node, so its number of rows
-    stays secret. Of each attribute all values but the last are shared: the last is the rest of the
-    row's own bit. Rows are shared before the first query.
-
-    Args:
-        arithmetic: Among the parties.
-        task: The public facts.
-        holding: This party's rows.
+    A party with fewer rows than declared adds empty ones, which are in no node, so its number of rows stays secret. For
+    each attribute all values but the last are shared; the last is the rest of the row's own bit. Rows are shared before
+    the first query.
 
     Attributes:
         values, labels: Shares of a bit for each value, and for each class, of each row.
@@ -206,7 +177,6 @@ class Records:
         self._masks: dict[Path, Shares] = {}
 
     async def share(self) -> None:
-        """Shares every party's rows, once."""
         if self._masks:
             return
         task, last = self._task, self._task.starts + np.array(self._task.sizes) - 1
@@ -231,16 +201,14 @@ class Records:
 
     @property
     def present(self) -> Shares:
-        """1 for each row that there is, 0 for an empty one."""
+        """The bit 1 for each real row, 0 for an empty one."""
         return self._masks[()]
 
     async def classes(self) -> Shares:
-        """Counts the rows of each class, shape (1, classes)."""
         await self.share()
         return self.labels.sum(axis=1)[None] % self._arithmetic.modulus
 
     async def tables(self, paths: Sequence[Path], attributes: np.ndarray) -> Shares:
-        """As that of ``LocalTables``."""
         await self.share()
         members = await members_of_classes(self._arithmetic, await self._within(paths), self.labels)
         columns_of_nodes = [self._task.columns(row) for row in attributes]
@@ -253,7 +221,7 @@ class Records:
         return await self._arithmetic.product(counts, members, self.values)
 
     async def _within(self, paths: Sequence[Path]) -> Shares:
-        """Makes the masks of a level's nodes, shape (nodes, rows), from those above."""
+        """The masks of a level's nodes, shape (nodes, rows), from those above."""
         if paths[0] and paths[0] not in self._masks:
             above = await self._within([path[:-1] for path in paths])
             columns = [self._task.starts[path[-1][0]] + path[-1][1] for path in paths]
@@ -267,10 +235,7 @@ Source = LocalTables | Records
 
 
 def require_records(task: Task) -> None:
-    """Raises ``QueryError`` where more would be shared than fits into memory.
-
-    A number is shared for each value of each attribute of each row.
-    """
+    """Raises ``QueryError`` if the shares, one for each value of each attribute of each row, exceed the memory."""
     shared = task.max_rows * (sum(task.sizes) + task.classes)
     if shared > MAX_SHARED_BITS:
         raise QueryError(
@@ -281,7 +246,7 @@ def require_records(task: Task) -> None:
 
 
 async def members_of_classes(arithmetic: Arithmetic, masks: Shares, labels: Shares) -> Shares:
-    """Finds the rows of each class (or value) in each node, shape (nodes, classes, rows).
+    """The rows of each class (or value) in each node, shape (nodes, classes, rows).
 
     The last class has the rest of the mask.
     """
@@ -290,13 +255,7 @@ async def members_of_classes(arithmetic: Arithmetic, masks: Shares, labels: Shar
 
 
 def one_hot(sizes: Sequence[int], codes: np.ndarray, rows: int) -> np.ndarray:
-    """Makes a bit for each value of each row; shape (bits, rows). Empty rows stand at the end.
-
-    Args:
-        sizes: The number of values of each attribute.
-        codes: The value of each attribute, shape (attributes, at most so many rows).
-        rows: The number of rows.
-    """
+    """A bit for each value of each row, shape (bits, rows); empty rows are at the end."""
     bits = np.zeros((sum(sizes), rows), dtype=object)
     for start, values in zip(np.cumsum([0, *sizes[:-1]]), codes, strict=True):
         bits[start + values, np.arange(len(values))] = 1
@@ -305,7 +264,7 @@ def one_hot(sizes: Sequence[int], codes: np.ndarray, rows: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Holding:
-    """One party's rows, encoded: the distinct rows, and how often each occurs.
+    """One party's encoded rows: the distinct rows, and the number of occurrences of each.
 
     Attributes:
         codes: The value of each attribute, then of the target; shape (attributes + 1, distinct rows).
@@ -317,7 +276,6 @@ class Holding:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return int(self.counts.sum())
 
     @cached_property

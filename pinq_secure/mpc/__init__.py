@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic on secrets that several parties share, and nothing of trees.
+"""Arithmetic on secrets that several parties share, without trees.
 
-It knows how numbers are dealt out, compared and opened, how long they become, and how parties draw
-a noise that none of them knows. Read ``arithmetic.py`` first, then ``rounds.py``.
+It deals, compares and opens numbers, bounds their length, and lets parties draw a noise that none of them knows. Read
+``arithmetic.py`` first, then ``rounds.py``.
 """

@@ -1,32 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Sharing`` deals numbers out among parties as shares; ``Arithmetic`` also compares them.
 
-A number is the value at 0 of a random polynomial modulo a prime, and party i's share is the value
-at i + 1 (Shamir). Sums and public multiples of secrets are sums and multiples of shares, so they are
-plain numpy here. All that parties send each other are points of polynomials: every step is one
-``exchange``, which all parties make in the same order.
+A number is the value at 0 of a random polynomial modulo a prime, and party i's share is the value at i + 1 (Shamir).
+Sums and public multiples of secrets are sums and multiples of shares, so they are plain numpy here. All messages of
+parties are points of polynomials: every step is one ``exchange``, which all parties make in the same order.
 
 Privacy:
-    Parties: m >= 3, of which fewer than m/2 pool what they see and follow the protocol
-    (semi-honest).
-    Claim: they learn what ``sums``, ``open`` and ``is_zero`` were asked for, and nothing else.
-    Why: any ``threshold`` shares of a number are uniform and independent (up to 2^-128, as a random
-    number is a longer one modulo the prime), and ``product`` deals each point out again. An opening
-    shows a polynomial whose other coefficients are sums of uniform ones of every party; of degree 2t,
-    where it is a product of two, shares of 0 on a random one of that degree are added, so that only
-    its value at 0 is seen. Common randomness is pseudorandom (SHAKE128), by keys of 128 bits, one for
-    each set of parties that could be all the honest ones: any parties that may pool what they see lack
-    at least one. ``is_negative`` opens the number plus a random mask that is 2^``SECURITY`` times as
-    large, so its law is within 2^-``SECURITY`` of one that does not depend on the secret; the squares
-    of random numbers, which tell nothing of the roots' signs; and whether a product is 0, which the
-    random sign decides. ``is_zero`` opens the number times a random one (a number that is not 0 seems
-    so with probability 1/p).
-    Not withstood: a party that deals numbers of its choice. A wrong share of an opened sum is
-    noticed, for m parties send m points of a polynomial that threshold + 1 of them determine. With
-    threshold + 3 parties or more, its sender is named; with threshold + 2, for example three
-    parties, each party sees only that it was another one.
-    Held by: tests/unit/secure/test_secure_trees.py, which sees every opened value and every opening;
-    tests/unit/secure/test_secure_sums.py; tests/integration/test_secure_runtime.py.
+    Parties: m >= 3, of which fewer than m/2 pool their views and follow the protocol (semi-honest). Claim: they learn
+    the results of ``sums``, ``open`` and ``is_zero``, and nothing else. Why: any ``threshold`` shares of a number are
+    uniform and independent (up to 2^-128, as a random number is a longer one modulo the prime), and ``product`` deals
+    each point out again. An opening shows a polynomial whose other coefficients are sums of uniform ones of every
+    party; of degree 2t, where it is a product of two, shares of 0 on a random one of that degree are added, so that
+    only its value at 0 is seen. Common randomness is pseudorandom (SHAKE128), by keys of 128 bits, one for each set of
+    parties that could be all the honest ones: any parties that may pool their views lack at least one. ``is_negative``
+    opens the number plus a random mask that is 2^``SECURITY`` times as large, so its law is within 2^-``SECURITY`` of
+    one that does not depend on the secret; the squares of random numbers, which tell nothing of the roots' signs; and
+    whether a product is 0, which the random sign decides. ``is_zero`` opens the number times a random one (a number
+    that is not 0 seems so with probability 1/p). Not covered: a party that deals numbers of its choice. A wrong share
+    of an opened sum is detected, because m parties send m points of a polynomial that threshold + 1 of them determine.
+    With at least threshold + 3 parties, its sender is named; with threshold + 2, for example three parties, each party
+    sees only that it was another one. Held by: tests/unit/secure/test_secure_trees.py, which sees every opened value
+    and every opening; tests/unit/secure/test_secure_sums.py; tests/integration/test_secure_runtime.py.
 
 Everything is computed modulo a prime p. ``Arithmetic`` takes p of ``bits`` + security + 2 bits and the
 sets' room, where every compared number is proved to lie strictly between -2^(bits-1) and 2^(bits-1).
@@ -69,21 +63,16 @@ T = TypeVar("T")
 
 
 class Link:
-    """One party's connection to the others; the base class is a simulation, in which one party plays all.
-
-    Attributes:
-        party: Its number.
-        parties: Their number.
-    """
+    """One party's connection to the others; the base class is a simulation, in which one party plays all."""
 
     party = 0
     parties = 1
 
     async def exchange(self, what: str, own: Mapping[int, bytes], senders: Iterable[int]) -> Mapping[int, bytes]:
-        """Sends to others, and waits for what others send in this step.
+        """Sends a message to each other party, and waits for the messages of others in this step.
 
         Args:
-            what: The name of the step; it must be the same at all parties.
+            what: The name of the step, equal at all parties.
             own: The message to each receiver.
             senders: The parties that send a message.
         """
@@ -94,12 +83,12 @@ ALONE = Link()
 
 
 def threshold_of(parties: int) -> int:
-    """Returns the number of parties that may pool what they see: fewer than half."""
+    """The number of parties that may pool their views: fewer than half."""
     return (parties - 1) // 2
 
 
 def run_to_end(main: Coroutine[object, None, T]) -> T:
-    """Runs a coroutine in an event loop of its own, also from inside a running one."""
+    """Runs a coroutine in a new event loop, also from inside a running one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -110,7 +99,7 @@ def run_to_end(main: Coroutine[object, None, T]) -> T:
 
 @cache
 def prime_of(bits: int) -> int:
-    """Returns the first prime of so many bits that is 3 modulo 4, so that roots are powers."""
+    """The first prime of so many bits that is 3 modulo 4, so that roots are powers."""
     # Miller-Rabin; where (n - 1) / 2 is odd a witness has one power to look at.
     candidates = count(2 ** (bits - 1) + 3, 4)
     # These bases are enough for public numbers that nobody chose to deceive.
@@ -120,7 +109,7 @@ def prime_of(bits: int) -> int:
 
 @cache
 def weights(places: tuple[int, ...], at: int, prime: int) -> tuple[int, ...]:
-    """Returns the weights with which values at some parties' places add up to the value at another (-1: at 0)."""
+    """The weights with which values at some parties' places add up to the value at another (-1: at 0)."""
     others = [[other for other in places if other != place] for place in places]
     return tuple(
         math.prod(at - other for other in rest) * pow(math.prod(place - other for other in rest), -1, prime) % prime
@@ -129,16 +118,10 @@ def weights(places: tuple[int, ...], at: int, prime: int) -> tuple[int, ...]:
 
 
 class Sharing:
-    """One party's side.
-
-    Args:
-        link: The link to the other parties.
-        bits: The size of the field; a secret number lies between -2^(bits-2) and 2^(bits-2).
+    """One party's side; a secret number lies between -2^(bits-2) and 2^(bits-2).
 
     Attributes:
-        modulus: The prime.
-        party: This party's number.
-        threshold: The number of parties that may pool what they see.
+        threshold: The number of parties that may pool their views.
     """
 
     def __init__(self, link: Link, bits: int) -> None:
@@ -148,33 +131,27 @@ class Sharing:
         self.threshold = threshold_of(link.parties)
 
     async def share(self, values: np.ndarray | None, owner: int, shape: tuple[int, ...]) -> Shares:
-        """Shares an array that party ``owner`` has; the others pass None.
-
-        Everybody knows its shape.
-        """
+        """Shares an array of party ``owner``; the others pass None, and everybody knows its shape."""
         if values is not None and values.shape != shape:
             raise ValueError(f"shape {values.shape} instead of {shape}")
         flat = None if values is None else values.reshape(-1)
         return (await self._dealt("rows", flat, [owner], math.prod(shape)))[owner].reshape(shape)
 
     async def sum_of_inputs(self, values: np.ndarray) -> Shares:
-        """Shares the sum of what each party passes, arrays of one shape.
-
-        The numbers of a party stay its own.
-        """
+        """Shares the sum of all parties' arrays, of one shape; the summands stay secret."""
         dealt = await self._dealt("numbers", values.reshape(-1), self._everybody, values.size)
         return (np.sum(list(dealt.values()), axis=0) % self.modulus).reshape(values.shape)
 
     async def sums(self, values: np.ndarray) -> np.ndarray:
-        """Opens the sums of what all parties pass, arrays of one shape."""
+        """Opens the sums of all parties' arrays, of one shape."""
         return self.signed(await self.opened(await self.sum_of_inputs(values)))
 
     def signed(self, numbers: np.ndarray) -> np.ndarray:
-        """Takes numbers above half the prime as negative ones."""
+        """Reads numbers above half the prime as negative ones."""
         return np.where(numbers > self.modulus // 2, numbers - self.modulus, numbers)
 
     async def product(self, function: Callable[..., np.ndarray], *secrets: Shares) -> Shares:
-        """Shares ``function(*secrets)``, an expression of degree two in the secrets. One round.
+        """Shares ``function(*secrets)``, an expression of degree two in the secrets, in one round.
 
         Degree two: sums and public multiples of products of two secrets.
         """
@@ -191,7 +168,7 @@ class Sharing:
     async def _dealt(
         self, what: str, values: np.ndarray | None, dealers: Sequence[int], size: int
     ) -> dict[int, np.ndarray]:
-        """Deals numbers out to all; returns this party's shares of each dealer's."""
+        """Deals numbers to all; returns this party's shares of each dealer's."""
         if self.party not in dealers or values is None:
             return await self._exchange(what, {}, dealers, size)
         # A number 5 on 5 + 3x: the parties at 1, 2 and 3 get 8, 11 and 14.
@@ -206,9 +183,9 @@ class Sharing:
         """Opens numbers from 0 to below the prime to all parties, or to one; the others get zeros.
 
         Args:
-            shares: Points of polynomials that are the numbers at 0.
-            degree: The degree of these; where it is not given they are those of dealt numbers, all parties
-                send theirs, and one that does not fit is noticed.
+            shares: Points of polynomials whose values at 0 are the numbers.
+            degree: Their degree; by default that of dealt numbers, where all parties send points, and a wrong one is
+                detected.
             receiver: The only party that receives them.
         """
         party, parties = self.party, len(self._everybody)
@@ -228,7 +205,7 @@ class Sharing:
     async def _exchange(
         self, what: str, own: Mapping[int, np.ndarray], senders: Iterable[int], size: int
     ) -> dict[int, np.ndarray]:
-        """Sends numbers to other parties; returns so many of each sender."""
+        """Sends numbers to other parties; returns ``size`` numbers of each sender."""
         if not size:
             return {number: np.zeros(0, dtype=object) for number in senders}
         width = self._width
@@ -264,19 +241,19 @@ class Sharing:
         raise SessionError(f"the shares of a sum do not fit each other: {named} sent a wrong one.")
 
     def _fits(self, points: Mapping[int, np.ndarray]) -> bool:
-        """Returns whether all points lie on polynomials of the threshold's degree."""
+        """Whether all points lie on polynomials of the threshold's degree."""
         first = dict(sorted(points.items())[: self.threshold + 1])
         return all(bool((self._through(first, number) == values).all()) for number, values in points.items())
 
     def _through(self, points: Mapping[int, np.ndarray], place: int) -> np.ndarray:
-        """Returns the value at a party's place (-1 for 0) of the polynomials through all points."""
+        """The value at a party's place (-1 for 0) of the polynomials through all points."""
         factors = weights(tuple(points), place, self.modulus)
         terms = [values * factor for values, factor in zip(points.values(), factors, strict=True)]
         return np.sum(terms, axis=0) % self.modulus
 
 
 def field_bits(bits: int, parties: int) -> int:
-    """Returns the size of the prime field in which numbers of so many bits are compared.
+    """The size of the prime field in which numbers of so many bits are compared.
 
     A mask is the sum of a number of ``SECURITY`` bits for each set of parties that could be honest.
     """
@@ -293,9 +270,7 @@ class Arithmetic(Sharing):
         plays: The number of parties that this process plays: 1, or all of them in one process.
 
     Attributes:
-        rounds: The same; ``rounds.opened`` is all that was opened so far, in order.
-        parties: The number of parties.
-        compared: The number of secrets that were compared with 0 so far.
+        compared: The number of secrets that were compared with 0.
     """
 
     def __init__(self, link: Link, bits: int, rounds: Rounds | None = None, plays: int = 1) -> None:
@@ -319,13 +294,12 @@ class Arithmetic(Sharing):
         return self._noted(numbers, what) if receiver in (None, self.party) else numbers
 
     def _noted(self, numbers: np.ndarray, label: str) -> np.ndarray:
-        """Notes what was opened."""
         if numbers.size:
             self.rounds.opened.append(Opened(label, tuple(int(number) for number in numbers.ravel())))
         return numbers
 
     async def is_zero(self, secrets: Shares, what: str) -> np.ndarray:
-        """Opens whether each secret is 0, and nothing more about it."""
+        """Opens whether each secret is 0, and nothing else."""
         return self._noted(await self._is_zero(secrets), what)
 
     async def _is_zero(self, secrets: Shares) -> np.ndarray:
@@ -333,9 +307,9 @@ class Arithmetic(Sharing):
         return ((await self.opened(masked % self.modulus, 2 * self.threshold)) == 0).reshape(secrets.shape)
 
     async def is_negative(self, secrets: Shares, bits: int) -> Shares:
-        """Shares 1 where a secret is below 0, else 0.
+        """Shares 1 for each secret below 0, else 0.
 
-        The secrets have at most ``bits`` bits, sign included; shorter is cheaper.
+        The secrets have at most ``bits`` bits, sign included; fewer bits cost less.
         """
         if not secrets.size:
             return secrets
@@ -370,7 +344,7 @@ class Arithmetic(Sharing):
         return (negative % prime).reshape(secrets.shape)
 
     async def _signs(self, size: int) -> Shares:
-        """Shares random numbers that are 1 or -1, unknown to all."""
+        """Shares random numbers 1 or -1, unknown to all."""
         # A root of an opened square, divided by the one that is itself a square: r / (r^2)^(1/2).
         roots = await self._common(size, self._long)
         squares = await self.opened((roots * roots + await self._zeros(size)) % self.modulus, 2 * self.threshold)
@@ -380,13 +354,13 @@ class Arithmetic(Sharing):
         return roots * np.array([int(inverse) for inverse in inverses], dtype=object) % self.modulus
 
     async def _common(self, size: int, width: int) -> Shares:
-        """Shares random numbers, each of so many bytes, that nobody knows: each set of parties adds one of its own."""
+        """Shares random numbers of ``width`` bytes that nobody knows: each set of parties adds one."""
         drawn = await self._draw(size * width)
         terms = [self._read(content, width) * self._sets[one] for one, content in drawn.items()]
         return np.sum(terms, axis=0) % self.modulus
 
     async def _zeros(self, size: int) -> Shares:
-        """Makes points of random polynomials of degree 2t that are 0 at 0."""
+        """Points of random polynomials of degree 2t that are 0 at 0."""
         powers = np.array([(self.party + 1) ** degree for degree in range(1, self.threshold + 1)], dtype=object)
         drawn = await self._draw(size * self.threshold * self._long)
         points: Shares = np.zeros(size, dtype=object)
@@ -395,7 +369,7 @@ class Arithmetic(Sharing):
         return points % self.modulus
 
     async def _draw(self, size: int) -> dict[tuple[int, ...], bytes]:
-        """Draws new random bytes of each set of parties that this one is in."""
+        """Draws new random bytes for each set of parties that contains this one."""
         if not self._keys:
             await self._share_keys()
         self._drawn += 1
@@ -426,15 +400,15 @@ class Arithmetic(Sharing):
         shape: tuple[int, ...],
         colluding: int,
     ) -> np.ndarray:
-        """Opens the answer of one query with noise, a value for each of the first axis of its numbers.
+        """Opens the answer of one query with noise, a value for each entry of the first axis of its numbers.
 
         Args:
             what: The opened values.
             price: Its cost, in the session's terms.
-            work: A function that opens the answer, from shares of the noise; not called where it is known already.
+            work: A function that opens the answer, from shares of the noise; not called for a known answer.
             epsilon: The loss of each number's noise.
             shape: The numbers' shape.
-            colluding: The number of parties that may pool the noise that they drew.
+            colluding: The number of parties that may pool their noise.
         """
 
         async def opened(noise: np.ndarray, _: Bits) -> np.ndarray:
@@ -446,7 +420,7 @@ class Arithmetic(Sharing):
         return await self.rounds.ask(what, price, shape[0], draw, opened)
 
     async def sums_of_fractions(self, over: Shares, under: Shares, sizes: np.ndarray) -> tuple[Shares, Shares]:
-        """Adds up each list of fractions; lists lie end to end.
+        """Adds up each of several concatenated lists of fractions.
 
         Two neighbours n1/d1 and n2/d2 become (n1 d2 + n2 d1) / (d1 d2), a product each above and
         below, until each list is one fraction. Example: 1/2, 1/3, 1/4 in two rounds: 5/6, 1/4;
@@ -474,14 +448,13 @@ class Arithmetic(Sharing):
         return over, under
 
     async def first_largest(self, elements: Shares, bits: int) -> tuple[Shares, Shares]:
-        """Finds in each list the first largest element: where it is, and what it is.
+        """The position and the value of the first largest element of each list.
 
-        A knock-out tournament of neighbours. Each meeting leaves a secret bit, 1 where the second
-        won; when the largest is known, its mark of 1 is handed back through them.
+        It is a knock-out tournament of neighbours. Each meeting leaves a secret bit, 1 if the second element won; the
+        bits then lead the mark 1 back from the largest element to its position.
 
-        Example: 3, 7, 5. Round 1: 3 waits, and 7 meets 5, bit 0. Round 2: 3 meets 7, bit 1. So the
-        marks are (0, 1) for 3 and the winner of {7, 5}; the second splits by bit 0 into (1, 0). The
-        unit vector is 0, 1, 0.
+        Example: 3, 7, 5. Round 1: 3 waits, and 7 meets 5, bit 0. Round 2: 3 meets 7, bit 1. So the marks are (0, 1) for
+        3 and the winner of {7, 5}; the second splits by bit 0 into (1, 0). The unit vector is 0, 1, 0.
 
         Args:
             elements: Numbers, shape (lists, elements); or fractions of positive denominators, shape
@@ -513,16 +486,16 @@ class Arithmetic(Sharing):
 
 
 def _winners(first: Shares, second: Shares, second_won: Shares) -> Shares:
-    """Returns the winner of each pair, first + bit (second - first)."""
+    """The winner of each pair, first + bit (second - first)."""
     # 3 meets 7, bit 1: 3 + 1 * (7 - 3) = 7. 7 meets 5, bit 0: 7 + 0 * (5 - 7) = 7.
     return second_won.reshape(second_won.shape + (1,) * (first.ndim - 2)) * (second - first) + first
 
 
 def signed_bits(largest: int) -> int:
-    """Returns the smallest b with ``largest`` < 2^(b-1).
+    """The smallest b with ``largest`` < 2^(b-1).
 
-    Numbers from -largest to largest are compared exactly at this length: differences of two counts, if
-    ``largest`` is the number of rows.
+    Numbers from -largest to largest are compared exactly at this length: differences of two counts, if ``largest`` is
+    the number of rows.
     """
     return largest.bit_length() + 1
 
@@ -537,9 +510,9 @@ def gini_bits(sizes: Sequence[int], rows: int, alpha: int) -> int:
        D <= ((alpha n + v) / v)^v.
     2. s_j <= n_j^2, so s_j / y_j <= n_j / alpha, and G <= D n / alpha.
 
-    Two splits are compared by G D' - G' D; both terms are at least 0, so it is at most
-    D D' n / alpha in size (or D, where n < alpha). Partial sums of fractions on the way (of fewer
-    cells) have the same bounds, for D only grows with more cells.
+    Two splits are compared by G D' - G' D; both terms are at least 0, so it is at most D D' n / alpha in size (or D,
+    where n < alpha). Partial sums of fractions (of fewer cells) have the same bounds, because D only grows with more
+    cells.
 
     Args:
         sizes: v_k of the attributes that are compared.
@@ -556,13 +529,13 @@ def gini_bits(sizes: Sequence[int], rows: int, alpha: int) -> int:
 def stop_bits(rows: int, share: Fraction) -> int:
     """Bounds the bits of ``numerator total - denominator size``, which is between -d n and d n.
 
-    It decides whether a node has at most this share of all rows. A difference of two counts is no longer.
+    It decides whether a node has at most this share of all rows. A difference of two counts has at most these bits.
     """
     return signed_bits(share.denominator * rows)
 
 
 def require_bits(bits: int) -> int:
-    """Returns the bits. Raises ``QueryError`` if the field would be too large to compute in."""
+    """The bits; raises ``QueryError`` if the field would be too large."""
     if bits > MAX_BITS:
         raise QueryError(
             f"numbers of {bits:,} bits would be compared; at most {MAX_BITS:,} are possible. "

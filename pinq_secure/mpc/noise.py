@@ -6,19 +6,15 @@ sum of k independent negative binomial ones of order 1/k. So k parties that each
 negative binomial of order 1/k, add DLap(1/epsilon) in all: the noise of one curator.
 
 Privacy:
-    Claim: what is opened after adding the shares is as private as with DLap(1/epsilon), to
-    everybody outside and to any ``colluding`` parties together, which subtract the shares they drew
-    themselves.
-    Why: shares are of order 1/(m - colluding), so those of the other parties alone sum to
-    DLap(1/epsilon); the numbers that the colluders added are a known constant. A share alone protects nobody: it
-    must only ever be added inside the computation.
-    Assumes: a party draws as it should, from a key that nobody else knows (``rounds``), so the law
-    is that of SHAKE-256 of 256 random bits; and it reveals to nobody the time of the draw, which
-    grows with the share: ``rounds`` tells the others of a round only at whole ticks.
-    Exact: the curator's sampler draws the geometric numbers (pinq/public/noise.py), and whole numbers
-    decide which are kept. A share beyond ``noise_bound`` (probability at
-    most 2^-100) is moved there.
-    Held by: tests/privacy/test_secure_noise.py, tests/unit/test_known_draws.py.
+    Claim: opened values with the shares added are as private as with DLap(1/epsilon), to everybody outside and to any
+    ``colluding`` parties together, which subtract their own shares. Why: shares are of order 1/(m - colluding), so
+    those of the other parties alone sum to DLap(1/epsilon); the numbers that the colluders added are a known constant.
+    A share alone protects nobody: it must only be added inside the computation. Assumes: a party draws by the protocol,
+    from a key that nobody else knows (``rounds``), so the law is that of SHAKE-256 of 256 random bits; and it reveals
+    to nobody the time of the draw, which grows with the share: ``rounds`` informs the others of a round only at whole
+    ticks. Exact: the curator's sampler draws the geometric numbers (pinq/public/noise.py), and whole numbers decide
+    which are kept. A share beyond ``noise_bound`` (probability at most 2^-100) is replaced by it. Held by:
+    tests/privacy/test_secure_noise.py, tests/unit/test_known_draws.py.
 
 References:
     Goryczka & Xiong 2017, sec. 4 (distributed geometric noise).
@@ -44,7 +40,7 @@ BUFFER = 8192  # bytes that a stream makes at once
 
 
 def noise_bound(epsilon: Fraction) -> int:
-    """Bounds one party's share of noise: it is reached with probability at most 2^-100.
+    """A bound of one party's share of noise, reached with probability at most 2^-100.
 
     The share is X - Y, and both are dominated by a geometric variable with P[X >= b] = exp(-epsilon
     b), so it is at most twice that.
@@ -67,7 +63,7 @@ def own_noise(shape: tuple[int, ...], epsilon: Fraction, honest: int, source: Bi
 
     Args:
         shape: The shape of the array.
-        epsilon: Loss that the noise of all parties stands for in a cell.
+        epsilon: The loss of a cell by the noise of all parties.
         honest: The number of parties whose noise must suffice.
         source: The source of bits.
         plays: The number of parties that this process plays: 1, or all in one process.
@@ -79,23 +75,16 @@ def own_noise(shape: tuple[int, ...], epsilon: Fraction, honest: int, source: Bi
 
 
 def stream(seed: bytes) -> Bits:
-    """Returns a source of bits that follow from a seed (SHAKE-256)."""
+    """A source of bits from a seed (SHAKE-256)."""
     blocks = (hashlib.shake_256(seed + number.to_bytes(8, "big")).digest(BUFFER) for number in count())
     drawn = chain.from_iterable(blocks)
     return Bits(lambda size: bytes(islice(drawn, size)))
 
 
 def own_shares(numbers: int, epsilon: Fraction, order: int, source: Bits) -> np.ndarray:
-    """Draws one party's shares of noise: the sum of ``order`` of these is DLap(1/epsilon).
+    """Draws one party's shares of noise, Python's whole numbers, shape (numbers,).
 
-    Args:
-        numbers: The number of shares, each of another noise.
-        epsilon: Loss that the whole noise stands for, exact. Greater than 0.
-        order: The number of parts that make the whole.
-        source: The source of bits.
-
-    Returns:
-        Python's whole numbers, shape (numbers,).
+    The sum of ``order`` of these is DLap(1/epsilon).
     """
     drawn = _negative_binomials(2 * numbers, epsilon, order, source)
     return drawn[:numbers] - drawn[numbers:]
@@ -123,7 +112,7 @@ def _is_kept(draw: int, order: int, source: Bits) -> bool:
 
 @lru_cache(maxsize=4096)
 def _odds(first: int, end: int, order: int) -> tuple[int, int]:
-    """Returns the product of ((i-1) order + 1) / (i order), i from ``first`` to before ``end``, as a fraction."""
+    """The product of ((i-1) order + 1) / (i order), i from ``first`` to before ``end``, as a fraction."""
     numbers = range(first, end)
     return math.prod((i - 1) * order + 1 for i in numbers), math.prod(i * order for i in numbers)
 

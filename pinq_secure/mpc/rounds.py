@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Rounds`` runs a session's queries one after the other: draw, meet, pay, open, keep.
 
-A round is one query with noise. Its opened values are kept at every party under the run's name
-and the round's number. A run that broke off begins again with what was kept: kept rounds are read,
-and nothing is drawn, paid or sent for them.
+A round is one query with noise. Its opened values are stored at every party under the run's name and the round's
+number. A run that broke off begins again with them: stored rounds are read, and nothing is drawn, paid or sent for
+them.
 
 Privacy:
-    Claim: a round is opened once, whatever breaks off. Why: its noise follows from a key that a
-    party draws before the first round and keeps until the last, and from that party's rows. A round
-    that broke off after some party saw its values is opened again with the same values, so nobody
-    sees a second noise for one charge. A charge names its query, so another query, which would have
-    the same noise, is not opened instead.
-    Assumes: rows stay as they are between two attempts; a provider does not go on with others.
-    Noise is drawn before the others hear of the round, and they hear of it at a multiple of
-    ``TICK`` after the round before. So times of messages reveal only the number of ticks of all
-    draws together.
-    Held by: tests/unit/secure/test_secure_rounds.py, tests/e2e/test_secure_resume.py.
+    Claim: a round is opened once, however often a run breaks off. Why: its noise follows from a key that a party draws
+    before the first round and keeps until the last, and from that party's rows. A round that broke off after some party
+    saw its values is opened again with the same values, so nobody sees a second noise for one charge. A charge names
+    its query, so another query, which would have the same noise, is not opened instead. Assumes: rows stay the same
+    between two attempts; a provider does not continue with others. Noise is drawn before the others learn of the round,
+    at a multiple of ``TICK`` after the round before. So times of messages reveal only the number of ticks of all draws
+    together. Held by: tests/unit/secure/test_secure_rounds.py, tests/e2e/test_secure_resume.py.
 """
 
 from __future__ import annotations
@@ -62,19 +59,19 @@ class Company:
     """The other parties and this party's ledger, as a round needs them; the base class has none.
 
     Attributes:
-        tick: Seconds; others hear of a round at a multiple of these after the round before.
+        tick: Seconds; others learn of a round at a multiple of these after the round before.
     """
 
     tick = 1e-9
 
     async def meet(self, number: int, place: str) -> None:
-        """Waits for all others at a round. Raises ``SessionError`` if one is at another place."""
+        """Waits for all others at a round; raises ``SessionError`` if one is at another place."""
 
     def pay(self, number: int, place: str, nano: int, cells: int) -> None:
         """Charges the round at this place, once, for this number of values."""
 
     def keep(self, number: int, opened: str) -> None:
-        """Keeps the opened values of a round, once."""
+        """Stores the opened values of a round, once."""
 
 
 class Rounds:
@@ -84,9 +81,6 @@ class Rounds:
         company: The other parties; by default none, as in one process.
         kept: The opened values of the rounds of earlier attempts.
         key: The key of this party's noise; None to draw one.
-
-    Attributes:
-        opened: All that was opened so far, in order.
     """
 
     def __init__(self, company: Company | None = None, kept: Sequence[str] = (), key: bytes | None = None) -> None:
@@ -114,7 +108,7 @@ class Rounds:
             size: The number of opened values.
             draw: A function that draws this party's noise from a source of bits.
             work: A function that opens the answer, from the noise and the source, and notes it in ``opened``.
-            query: Further facts that must be the same at all parties.
+            query: Further facts that must be equal at all parties.
         """
         number = self._number
         # Prices are rounded up together: three thirds of a nano cost one.
@@ -140,11 +134,11 @@ class Rounds:
         return answer
 
     async def meet(self, place: str = "") -> None:
-        """Waits for all others at this place; by default the place that follows from what was opened."""
+        """Waits for all others at this place; by default the place that follows from the opened values."""
         await self._company.meet(self._number, place or _digest(repr(self.opened).encode()))
 
     def _read(self, number: int, place: str, size: int) -> list[int]:
-        """Reads a kept round, perhaps from another party."""
+        """Reads a stored round, perhaps from another party."""
         try:
             record = _KeptRound.model_validate_json(self._kept[number])
         except ValidationError:

@@ -24,11 +24,8 @@ class Joining:
     """The parameters with which a party joins a session.
 
     Attributes:
-        party: Its number.
-        identity: Its certificate and key; None where the session names no certificates.
+        identity: Its certificate and key; None if the session names no certificates.
         wait: Seconds until all parties must have joined.
-        listen: The address to listen on, or None for the default.
-        progress: A function that is called with a line of text for each step.
     """
 
     party: int
@@ -43,8 +40,6 @@ class Traffic:
     """The bytes that a party sent during the protocol, and its time, including the sharing of inputs.
 
     Attributes:
-        bytes_sent: The bytes sent to all other parties.
-        seconds: The elapsed seconds.
         processor_seconds: The processor seconds of this party's process.
     """
 
@@ -54,39 +49,32 @@ class Traffic:
 
 
 class Booking(Protocol):
-    """This party's ledger, as one run of a session pays from it.
+    """This party's ledger, from which one run of a session is paid.
 
     The session identifies a run with noise, so that a run that broke off continues.
     """
 
     def kept(self) -> list[str]:
-        """Returns the opened values of the rounds of earlier attempts, from the first on; see ``keep``."""
+        """The opened values of the rounds of earlier attempts, from the first on; see ``keep``."""
 
     def noise_key(self, rounds: int) -> bytes:
-        """Returns the key of this party's noise, the same until the run is finished.
+        """The key of this party's noise, constant until the run is finished.
 
         Args:
-            rounds: The number of rounds that were opened before, and are kept at some party.
+            rounds: The number of rounds that were opened before and stored at some party.
         """
 
     def pace(self) -> float:
-        """Returns the seconds until a further round may be charged."""
+        """The seconds until a further round may be charged."""
 
     def begin(self, run: str) -> None:
-        """Takes note that all parties agree on this run; logs a run that charges nothing."""
+        """Notes that all parties agree on this run; logs a run without charges."""
 
     def pay(self, number: int, place: str, nano: int, cells: int) -> None:
-        """Charges a round, numbered from 0, unless it was charged before.
-
-        Args:
-            number: The number of the round.
-            place: The digest of its query and of all before; the charge is for this alone.
-            nano: Its cost, nano-epsilons.
-            cells: The number of values that it opens.
-        """
+        """Charges a round, numbered from 0, unless it was charged before."""
 
     def keep(self, number: int, opened: str) -> None:
-        """Keeps the opened values of a charged round, unless they were kept before."""
+        """Stores the opened values of a charged round, unless they were stored before."""
 
     def finish(self) -> None:
-        """Hears that the last round was opened."""
+        """Notes that the last round was opened."""

@@ -2,25 +2,22 @@
 """The loss of a session, its number of comparisons, and its bytes and time, by public facts.
 
 Two secret numbers are compared by opening one under a mask that is 2^40 times as large
-(``pinq_secure.mpc.arithmetic``). So a session of N comparisons is (epsilon, N 2^-40)-differentially
-private. An exact session has neither: its tree is opened as it is. A comparison of b bits opens
-b + 3 numbers and multiplies b, each of which goes to every other party. Time is the processor time
-of the messages; the network's own delay is added to it.
+(``pinq_secure.mpc.arithmetic``). So a session of N comparisons is (epsilon, N 2^-40)-differentially private. An exact
+session has no epsilon and no delta, because its exact tree is opened. A comparison of b bits opens b + 3 numbers and
+multiplies b, each of which is sent to every other party. Time is the processor time of the messages; the network's
+delay is added.
 
 Privacy:
-    Claim: with noise, what any parties see that may pool their shares is (epsilon, delta)-DP.
-    Why: a mask is uniform on W = 2^(bits + 40) numbers, beside those of other parties, which are
-    known. Numbers of ``bits`` bits, sign included, move this range by less than 2^bits, so all
-    their openings are uniform on one range with probability above 1 - 2^-40, whatever the secrets
-    are: a coin for each comparison that depends on no row. If all coins fall well, the parties see
-    the opened values of an epsilon-DP algorithm, and numbers that are independent of all data. Some
-    coin falls badly with probability at most N 2^-40. A share of noise beyond ``noise_bound`` is
-    moved there; that changes a law by at most 2^-100, on both sides of a comparison of two tables:
-    1 + exp(epsilon) times. Within the slack of 2^-40: zero tests and shares that are uniform up to
-    2^-128.
-    Counts: one run. A repeated round compares again.
-    Assumes: as ``Arithmetic``; common randomness is pseudorandom, which no delta counts.
-    Held by: tests/unit/secure/test_secure_loss.py, which counts the comparisons of real runs.
+    Claim: with noise, the view of any parties that may pool their shares is (epsilon, delta)-DP. Why: a mask is uniform
+    on W = 2^(bits + 40) numbers, besides those of other parties, which are known. Numbers of ``bits`` bits, sign
+    included, move this range by less than 2^bits, so all their openings are uniform on one range with probability above
+    1 - 2^-40, for any secrets: a coin for each comparison that depends on no row. If all coins succeed, the parties see
+    the opened values of an epsilon-DP algorithm, and numbers that are independent of all data. Some coin fails with
+    probability at most N 2^-40. A share of noise beyond ``noise_bound`` is replaced by it, which changes a law by at
+    most 2^-100, on both sides of a comparison of two tables: 1 + exp(epsilon) times. Within the slack of 2^-40: zero
+    tests and shares that are uniform up to 2^-128. Counts: one run. A repeated round compares again. Assumes: as
+    ``Arithmetic``; common randomness is pseudorandom, which no delta counts. Held by:
+    tests/unit/secure/test_secure_loss.py, which counts the comparisons of real runs.
 """
 
 from __future__ import annotations
@@ -45,8 +42,8 @@ class Loss:
     """The loss of a row in a session.
 
     Attributes:
-        epsilon: As agreed; None where exact results are opened, which is experimental.
-        delta: Two figures, rounded up; None where there is no epsilon.
+        epsilon: The agreed epsilon; None for exact results, which are experimental.
+        delta: Two figures, rounded up; None without epsilon.
         comparisons: The largest number of comparisons of secret numbers.
     """
 
@@ -56,7 +53,6 @@ class Loss:
 
     @classmethod
     def of(cls, session: Session) -> Loss:
-        """Computes it for one run of a session."""
         miner = session.miner()
         comparisons, numbers = _of_tree(session) if miner is None else (0, _noisy_sums(session, miner))
         if not session.nano:
@@ -68,11 +64,9 @@ class Loss:
         return cls(epsilon, float(rounded), comparisons)
 
     def to_dict(self) -> dict[str, object]:
-        """Returns plain values, for JSON."""
         return {"comparisons": self.comparisons, "delta": self.delta, "experimental": self.epsilon is None}
 
     def __str__(self) -> str:
-        """Says it in words."""
         numbers = f"at most {self.comparisons:,}" if self.comparisons else "no"
         compared = f"{numbers} comparisons of secret numbers"
         if self.epsilon is None:
@@ -81,21 +75,21 @@ class Loss:
 
 
 def most_splits(session: Session) -> int:
-    """Returns the largest number of nodes of a level with more than the stop share of all rows."""
+    """The largest number of nodes of a level with more than the stop share of all rows."""
     # Less than 1/share of them: with more than a twentieth each, there are 19 at most.
     share, rows = Fraction(session.stop_share), session.task.max_rows
     return min(rows, math.ceil(1 / share) - 1) if share else rows
 
 
 def _noisy_sums(session: Session, miner: Miner) -> int:
-    """Returns at most how many numbers get noise: for each part of the plan its widest table."""
+    """The largest number of noisy numbers: for each part of the plan its widest table."""
     task, width = session.task, miner.sums_needed(session.schema_, session.target).width
     plan = miner.plan(session.schema_, session.target, owners=len(session.parties))
     return sum(line.parts for line in plan.lines) * max(width, sum(task.sizes) * task.classes)
 
 
 def _of_tree(session: Session) -> tuple[int, int]:
-    """Returns the comparisons, and the numbers that get noise."""
+    """The number of comparisons, and the number of noisy numbers."""
     task, rule, votes = session.task, session.rule(), session.task.classes - 1
     if session.protocol == "sid3s":
         # The most frequent class of each prefix of each path, and whether it has rows.
@@ -118,7 +112,7 @@ def _of_tree(session: Session) -> tuple[int, int]:
 
 
 def estimate(session: Session) -> str:
-    """Returns a sentence on bytes and seconds, of each party."""
+    """A sentence on bytes and seconds of each party."""
     if (miner := session.miner()) is not None:
         return _of_sums(session, miner.plan(session.schema_, session.target, owners=len(session.parties)))
     task, rule, others = session.task, session.rule(), len(session.parties) - 1
@@ -156,7 +150,7 @@ def _of_sums(session: Session, plan: Plan) -> str:
 
 
 def _compared(bits: int) -> int:
-    """Returns the count of numbers to each other party for a comparison and the winner's product."""
+    """The count of numbers sent to each other party for a comparison and the winner's product."""
     return 2 * bits + 5
 
 
@@ -170,6 +164,6 @@ def _bytes(sent: float) -> str:
 
 
 def plan_text(session: Session) -> str:
-    """Returns the queries with their fractions of epsilon, as text; empty where there is no plan."""
+    """The queries with their fractions of epsilon, as text; empty without a plan."""
     miner, owners = session.miner(), len(session.parties)
     return "" if miner is None else repr(miner.plan(session.schema_, session.target, owners=owners))

@@ -7,14 +7,13 @@
          session, versions,      meet, charge, share, open, keep
          kept rounds
 
-After the hello a session is a sequence of exchanges, the same at all parties: in each a party sends
-its messages and waits for those of others. A message is labelled with its exchange, so a party that
-takes another step than the others is named. Nobody's share leaves before all are ready, and none of
-a round before that round is charged. The certificate that the session names for a party identifies
-it: the party holds the private key.
+After the hello a session is a sequence of exchanges, equal at all parties: in each a party sends its messages and waits
+for those of others. A message is labelled with its exchange, so a party that takes another step is named. No share is
+sent before all are ready, and none of a round before that round is charged. A party is identified by the certificate
+that the session names for it, because it holds the private key.
 
-Every wait ends: a party of which no message comes within the session's timeout is given up, unless
-it says that it waits for the pace of a grant.
+Every wait ends: a party without a message within the session's timeout is given up, unless it announced that it waits
+for the pace of a grant.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Hello(BaseModel):
 
 
 async def frame(reader: asyncio.StreamReader, limit: int) -> tuple[int, bytes]:
-    """Reads one message and its label. Raises ``ValueError`` if it is announced to be larger than ``limit``."""
+    """Reads one message and its label; raises ``ValueError`` if its announced size exceeds ``limit``."""
     label, size = HEADER.unpack(await reader.readexactly(HEADER.size))
     if size > limit:
         raise ValueError(f"a message of {size:,} bytes")
@@ -68,8 +67,7 @@ class Network(Link):
     """All connections of one party in one session: the ``Link`` of a computation.
 
     Attributes:
-        others: The numbers of the other parties.
-        sent: Bytes of the messages that were sent since all are ready.
+        sent: Bytes of the messages since all parties are ready.
     """
 
     def __init__(self, session: Session, party: int, identity: Identity | None, kept: list[str] | None = None) -> None:
@@ -89,7 +87,7 @@ class Network(Link):
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)  # it prints traces of strangers
 
     def name(self, number: int) -> str:
-        """Returns the name of a party in messages."""
+        """The name of a party in messages."""
         return f"party {number} ({self.session.parties[number].name})"
 
     @property
@@ -100,7 +98,7 @@ class Network(Link):
     # Connections
 
     async def join(self, wait: float, listen: str | None, progress: Callable[[str], None]) -> tuple[str, list[str]]:
-        """Connects to all parties and makes sure that all have the same session, and versions.
+        """Connects to all parties and makes sure that all have the same session and versions.
 
         Returns the name of this run, and the opened values of its earlier rounds.
         """
@@ -154,7 +152,7 @@ class Network(Link):
                 await asyncio.sleep(0.1)
 
     def _context(self, *, server: bool, peer: int | None = None) -> ssl.SSLContext | None:
-        """Returns a context that trusts only the session's certificates; ``_talk`` checks the party."""
+        """A context that trusts only the session's certificates; ``_talk`` checks the party."""
         if self._identity is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
@@ -174,10 +172,10 @@ class Network(Link):
         return context
 
     def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Begins a talk with the other end that called.
+        """Begins a talk with a caller.
 
-        A task that is cancelled before its first step runs none of its lines, so the connection is closed by the
-        task's end and not by the talk.
+        A task that is cancelled before its first step runs none of its lines, so the end of the task closes the
+        connection, not the talk.
         """
         talk = asyncio.ensure_future(self._talk(reader, writer))
         self._talks.add(talk)
@@ -187,12 +185,9 @@ class Network(Link):
     async def _talk(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int | None = None
     ) -> None:
-        """Greets the party at the other end and hears it until it is gone; a stranger's connection is closed.
+        """Greets the party at the other end and reads its messages until it is gone.
 
-        Args:
-            reader: The reader of the connection.
-            writer: The writer of the connection.
-            number: The party that was called; None where the other end called.
+        A stranger's connection is closed.
         """
         try:
             if number is not None:
@@ -231,7 +226,7 @@ class Network(Link):
             await self._arrived[number].put(SessionError(f"{self.name(number)} {why}"))
 
     def _require_same(self, hello: Hello) -> None:
-        """Raises ``SessionError`` where a party's session or a version is another."""
+        """Raises ``SessionError`` if a party has another session or version."""
         name = self.name(hello.party)
         if hello.text != self.session.text:
             raise SessionError(
@@ -247,7 +242,7 @@ class Network(Link):
                 )
 
     def _common(self, others: list[list[str]]) -> list[str]:
-        """Returns the longest list of kept rounds, after a check that all others are its beginnings."""
+        """The longest list of stored rounds, after a check that all others are its beginnings."""
         own_rounds = self._hello.kept
         longest = max([own_rounds, *others], key=len)
         for number, rounds in zip([self.party, *self.others], [own_rounds, *others], strict=True):
@@ -265,7 +260,7 @@ class Network(Link):
         return longest
 
     async def close(self, reason: str | None) -> None:
-        """Closes all connections; with a reason all others are told first."""
+        """Closes all connections; a reason is sent to all others first."""
         if self._server is not None:
             self._server.close()
         for number, writer in self._writers.items():
@@ -303,7 +298,7 @@ class Network(Link):
         self.sent += HEADER.size + len(message)
 
     async def _next(self, numbers: Iterable[int], wait: float | None) -> list[tuple[int, bytes]]:
-        """Waits for the next message of each party; ``TimeoutError`` where a time to wait is given."""
+        """Waits for the next message of each party; raises ``TimeoutError`` after ``wait``."""
         return await asyncio.gather(*(self._next_of(number, wait) for number in numbers))
 
     async def _next_of(self, number: int, wait: float | None) -> tuple[int, bytes]:
@@ -327,13 +322,13 @@ class Network(Link):
         return label, content
 
     async def pause(self, seconds: float) -> None:
-        """Waits, but not for long, as a party that the others need not give up."""
+        """Waits, at most so long that the others do not give this party up."""
         for number in self.others:
             self._send(number, WAIT, b"")
         await asyncio.sleep(min(seconds, self.session.timeout / 4))
 
     async def ready(self) -> None:
-        """Waits until all parties have said that they can pay."""
+        """Waits until all parties have announced that they can pay."""
         await self.exchange("ready", dict.fromkeys(self.others, b""), self.others)
         self._state, self.sent = RUNNING, 0
 
@@ -350,7 +345,7 @@ class Network(Link):
             )
 
     async def finish(self, progress: Callable[[str], None]) -> None:
-        """Tells the others that this party has its result, and notes which parties have not said so soon after."""
+        """Tells the others that this party has its result, and notes the parties without one soon after."""
         label = self._say("done", dict.fromkeys(self.others, b""))
         # So many seconds a party with its result waits for the others to say that they have it.
         ends = [self._next_of(number, 2.0) for number in self.others]

@@ -34,11 +34,11 @@ class Outcome:
     """The result of a party.
 
     Attributes:
-        tree: The public tree; None where it stays secret.
+        tree: The public tree; None if it stays secret.
         depths: SID3T: the length of the path to each leaf.
         looked_up: The classes of the rows that this party looked up, by number.
         scorecard: The fitted miner of a scorecard.
-        opened: Everything that was opened to this party, in order.
+        opened: All values that were opened to this party, in order.
     """
 
     tree: Tree | None = None
@@ -58,18 +58,7 @@ async def take_part(
     plays: int = 1,
     progress: Progress = lambda text: None,
 ) -> Outcome:
-    """Takes part, to the end.
-
-    Args:
-        session: The agreement.
-        link: The link to the other parties.
-        holding: This party's rows.
-        own_lookups: The rows that it looks up, the value of each attribute; shape (rows,
-            attributes).
-        rounds: The rounds of queries with noise; by default those of a simulation.
-        plays: The number of parties that this process plays: 1, or all in one process.
-        progress: A function that is called with a line of text for each step.
-    """
+    """Runs one party's part of a session to its end."""
     asked, task, miner = rounds or Rounds(), session.task, session.miner()
     if miner is not None:
         sums = Sharing(link, session.bits + 1).sums
@@ -94,7 +83,7 @@ async def grow(
     own_lookups: np.ndarray | None = None,
     progress: Progress = lambda text: None,
 ) -> Outcome:
-    """Grows the tree of one of ID3's protocols; a secret one is used to look rows up."""
+    """Grows the tree of one of ID3's protocols; rows are looked up in a secret one."""
     opened = arithmetic.rounds.opened
     records = Records(arithmetic, task, holding)
     if protocol in ("sid3p", "sid3"):
@@ -118,17 +107,7 @@ REASONS = {"budget": "its budget does not allow it", "not-authorised": "it has n
 def run_party(
     session: Session, joining: Joining, holding: Holding, booking: Booking, lookups: np.ndarray | None = None
 ) -> tuple[Outcome, Traffic]:
-    """Runs this party's side of a session to its end.
-
-    Args:
-        session: The agreement.
-        joining: The number of this party, and the way in which it joins.
-        holding: Its rows.
-        booking: Its ledger.
-        lookups: The rows that it looks up; None for none.
-
-    Returns:
-        The result, and the traffic.
+    """Runs this party's side of a session to its end; returns the result and the traffic.
 
     Raises:
         SessionError: A party could not be reached, has another session or version, refused, or
@@ -138,7 +117,7 @@ def run_party(
 
 
 class _Run(Company):
-    """One run of a session: what ``Rounds`` needs of the network and of the ledger."""
+    """One run of a session: the network and the ledger for ``Rounds``."""
 
     def __init__(
         self, session: Session, joining: Joining, holding: Holding, booking: Booking, lookups: np.ndarray | None
@@ -148,7 +127,7 @@ class _Run(Company):
         self.tick, self._paid = TICK, 0
 
     async def to_end(self) -> tuple[Outcome, Traffic]:
-        """Goes through all stages; after a failure the other parties are told the reason."""
+        """Goes through all stages; after a failure the other parties learn the reason."""
         joining, session = self._joining, self._session
         self._network = network = Network(session, joining.party, joining.identity, self._booking.kept())
         reason: str | None = "it was interrupted"
@@ -199,15 +178,9 @@ class _Run(Company):
 def run_simulation(
     session: Session, holdings: Sequence[Holding], lookups: Sequence[np.ndarray | None] = ()
 ) -> list[Outcome]:
-    """Computes the results of all parties in this process alone. Protects nothing.
+    """Computes the results of all parties in this process alone, without protection.
 
-    All rows count as one party's, and rows that are looked up are looked up by it; noise is drawn
-    once for each party.
-
-    Args:
-        session: The agreement.
-        holdings: The rows of each party.
-        lookups: The codes of the rows that each party looks up, or None.
+    All rows count as one party's, which also looks rows up; noise is drawn once for each party.
 
     Raises:
         QueryError: A party has more rows than the session admits.

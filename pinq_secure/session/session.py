@@ -46,9 +46,9 @@ class Member(Declared):
     @field_validator("certificate")
     @classmethod
     def _read_in(cls, certificate: str | None, info: ValidationInfo) -> str | None:
-        """Reads the file that is named, so that the certificate itself is part of what is agreed.
+        """Reads the named file, so that the certificate itself is part of the agreement.
 
-        Where a session comes from a file, the context is that file's folder.
+        The context is the folder of the session's file.
         """
         if certificate is None or info.context is None:
             return certificate
@@ -65,7 +65,7 @@ class Member(Declared):
 
 
 def first_certificate(text: str) -> bytes:
-    """Returns the first certificate of a PEM file, DER. Raises ``ValueError`` if there is none."""
+    """The first certificate of a PEM file, DER. Raises ``ValueError`` if there is none."""
     start, end = text.index(ssl.PEM_HEADER), text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)
     return ssl.PEM_cert_to_DER_cert(text[start:end])
 
@@ -197,10 +197,7 @@ class Session(Declared):
 
     @classmethod
     def drafted(cls, fields: Mapping[str, object]) -> Session:
-        """Makes a session with ``reveals`` as it must be.
-
-        ``QueryError`` that names each wrong field.
-        """
+        """Makes a session with the required ``reveals``; raises ``QueryError`` that names each wrong field."""
         try:
             parties = fields["parties"]
             members = [Member.model_validate(member) for member in parties] if isinstance(parties, Sequence) else []
@@ -211,12 +208,12 @@ class Session(Declared):
 
     @property
     def colluding_parties(self) -> int:
-        """The number of parties that may pool the noise that they drew."""
+        """The number of parties that may pool their noise."""
         return threshold_of(len(self.parties)) if self.colluding is None else self.colluding
 
     @property
     def opened(self) -> tuple[str, ...]:
-        """All values that the protocol opens, and to whom."""
+        """All values that the protocol opens, and their receivers."""
         if self.protocol == "topdown":
             return (
                 "to all: noisy counts of the classes in nodes of the tree, by the values of each attribute",
@@ -261,7 +258,6 @@ class Session(Declared):
 
     @property
     def splits(self) -> tuple[Values | Cuts, ...]:
-        """The split of each attribute."""
         return self.task.splits
 
     @property
@@ -271,9 +267,9 @@ class Session(Declared):
 
     @cached_property
     def bits(self) -> int:
-        """The longest numbers that are compared or added up, so that none wraps around.
+        """The size of the longest compared or added numbers, so that none wraps around.
 
-        Raises ``QueryError`` if the protocol cannot be.
+        Raises ``QueryError`` for an impossible protocol.
         """
         if self.protocol in ("sid3", "sid3t", "sid3s"):
             require_records(self.task)
@@ -341,10 +337,7 @@ class Session(Declared):
         return "; ".join(differences) or "it is written differently"
 
     def number(self, party: str) -> int:
-        """Returns the number of a party that is given by number or name.
-
-        Raises ``SessionError`` if there is none.
-        """
+        """The number of a party, from its number or name; raises ``SessionError`` if there is none."""
         numbers = {str(number): number for number in range(len(self.parties))}
         numbers |= {member.name: number for number, member in enumerate(self.parties)}
         if party not in numbers:
@@ -356,7 +349,7 @@ class Session(Declared):
 def load_session(path: str | Path) -> Session:
     """Reads a session file.
 
-    Certificates that are named by file are read, so that the agreement includes them.
+    Certificate files are read, so that the agreement includes them.
 
     Raises:
         SessionError: The file is unreadable or not YAML, or declares something impossible; the
