@@ -99,26 +99,30 @@ class JunctionTree:
         cliques: Each clique after its parent.
         parents: The position of each clique's parent; the first has none.
         near: The positions of each clique's parent and children.
+        separators: The columns that each clique shares with its parent; none for the first.
     """
 
     def __init__(self, sizes: Sequence[int], groups: Iterable[Clique]) -> None:
         self.sizes = tuple(sizes)
         *remaining, first = _cliques(sizes, groups)
         self.cliques, self.parents = [first], [-1]
+        # For each remaining clique: the largest number of columns that a clique of the tree shares with it, and where.
+        best = [(-1, 0)] * len(remaining)
         while remaining:  # a spanning tree whose neighbours share as many columns as possible
-            pairs = (
-                (len({*clique} & {*other}), parent, clique)
-                for clique in remaining
-                for parent, other in enumerate(self.cliques)
-            )
-            _, parent, clique = max(pairs, key=lambda pair: pair[0])
-            remaining.remove(clique)
-            self.cliques.append(clique)
-            self.parents.append(parent)
+            newest, position = {*self.cliques[-1]}, len(self.cliques) - 1
+            shared = [len(newest.intersection(clique)) for clique in remaining]
+            best = [(more, position) if more > most[0] else most for more, most in zip(shared, best, strict=True)]
+            number = max(range(len(remaining)), key=lambda number: best[number][0])
+            self.cliques.append(remaining.pop(number))
+            self.parents.append(best.pop(number)[1])
         positions = range(len(self.cliques))
         self.near = [
             [other for other in positions if self.parents[other] == position or self.parents[position] == other]
             for position in positions
+        ]
+        self.separators = [
+            tuple(column for column in clique if parent >= 0 and column in self.cliques[parent])
+            for clique, parent in zip(self.cliques, self.parents, strict=True)
         ]
         self._homes: dict[Clique, int] = {}
 
@@ -151,17 +155,17 @@ class JunctionTree:
         walk: list[tuple[int, int, int, Clique]] = [(home, home, 0, ())]
         while walk:
             position, before, cells, shared = walk.pop()
-            inside = column in self.cliques[position]
-            for other in {*self.cliques[position]} - {column}:
-                yield other, 0 if inside else cells + self._cells((column, other, *shared))
-            for after in {*self.near[position]} - {before}:
-                parting = self.separator(max(position, after))  # of two neighbours the later is the child
-                further = cells + self._cells((column, *shared, *parting))
-                if inside:
-                    further = 0
-                elif not shared:  # no table connects these parts of the tree, so a clique of the pair suffices
-                    further, parting = 0, ()
-                walk.append((after, position, further, parting))
+            inside, joined = column in self.cliques[position], self._cells((column, *shared))
+            for other in self.cliques[position]:
+                if other != column:
+                    yield other, 0 if inside else cells + joined * (1 if other in shared else self.sizes[other])
+            for after in self.near[position]:
+                parting = self.separators[max(position, after)]  # of two neighbours the later is the child
+                if after != before and parting:
+                    further = 0 if inside else cells + self._cells((column, *shared, *parting))
+                    walk.append((after, position, further, parting))
+                elif after != before:  # no table connects these parts of the tree, so a clique of the pair suffices
+                    yield from ((other, self._cells((column, other))) for other in self.beyond[position, after])
 
     def calibrated(self, potentials: Mapping[Clique, np.ndarray]) -> list[np.ndarray]:
         """The marginal of each clique under a sum of log potentials."""
@@ -171,7 +175,7 @@ class JunctionTree:
             logs[position] += self.spread(potential, columns, position)
         tables: list[np.ndarray] = []
         for position, log in reversed([*enumerate(logs)]):  # up to the first: each clique given its separator
-            shared = self.separator(position)
+            shared = self.separators[position]
             away = tuple(axis for axis, column in enumerate(self.cliques[position]) if column not in shared)
             largest = log.max(axis=away, keepdims=True)
             table = np.exp(log - largest)
@@ -183,19 +187,26 @@ class JunctionTree:
         tables.reverse()
         for position in range(1, len(tables)):  # and down again
             marginal = _summed(
-                tables[self.parents[position]], self.cliques[self.parents[position]], self.separator(position)
+                tables[self.parents[position]], self.cliques[self.parents[position]], self.separators[position]
             )
-            tables[position] *= self.spread(marginal, self.separator(position), position)
+            tables[position] *= self.spread(marginal, self.separators[position], position)
         return tables
 
     def marginal(self, tables: Sequence[np.ndarray], columns: Clique) -> np.ndarray:
         """The marginal of columns in one clique, an axis for each."""
         return _summed(tables[self.home(columns)], self.cliques[self.home(columns)], columns)
 
-    def separator(self, position: int) -> Clique:
-        """The columns that a clique shares with its parent; none for the first."""
-        parent = self.cliques[self.parents[position]] if position else ()
-        return tuple(column for column in self.cliques[position] if column in parent)
+    @cached_property
+    def beyond(self) -> dict[tuple[int, int], set[int]]:
+        """The columns of all cliques beyond an edge, for each clique and neighbour: the neighbour's side."""
+        columns: dict[tuple[int, int], set[int]] = {}
+        for position in reversed(range(1, len(self.cliques))):
+            parent = self.parents[position]
+            below = (columns[position, child] for child in self.near[position] if child > position)
+            columns[parent, position] = {*self.cliques[position]}.union(*below)
+            others = {*range(len(self.sizes))} - columns[parent, position]
+            columns[position, parent] = others.union(self.separators[position])
+        return columns
 
     def spread(self, table: np.ndarray, columns: Clique, position: int) -> np.ndarray:
         """A table of some columns with an axis for each column of a clique."""
@@ -215,42 +226,71 @@ class _Walks:
 
     def __init__(self, tree: JunctionTree, tables: Sequence[np.ndarray]) -> None:
         self.tree, self.tables = tree, tables
-        self.sums: dict[tuple[int, Clique, Clique], np.ndarray] = {}
+        self.steps: dict[tuple[int, Clique, Clique], _Step] = {}
 
     def beside(self, column: int, missing: set[int]) -> Iterator[tuple[int, np.ndarray]]:
         """Yields the exact marginal of a column with each of some others; the column's axis is the first.
 
-        The walk starts at a clique with the column. For each clique on the way, it has the column's shares
-        given the separator towards the earlier cliques.
+        The walk starts at a clique with the column, and takes the ways to the others. For each clique on the way, it
+        has the marginal of the column with the separator towards the earlier cliques.
         """
         tree, home = self.tree, self.tree.home((column,))
-        walk: list[tuple[int, int, Clique, np.ndarray]] = [(home, home, (column,), np.eye(tree.sizes[column]))]
-        while walk and missing:
-            position, before, given, shares = walk.pop()
-            for other in missing & {*tree.cliques[position]}:
-                yield other, self._joined(position, given, shares, (other,))
-            missing = missing - {*tree.cliques[position]}
-            for after in {*tree.near[position]} - {before}:
-                parting = tree.separator(max(position, after))
-                joint = self._joined(position, given, shares, parting)
-                totals = joint.sum(axis=0)
-                walk.append((after, position, parting, np.divide(joint, totals, out=joint * 0, where=totals > 0)))
+        own = tree.marginal(self.tables, (column,))
+        walk: list[tuple[int, int, Clique, np.ndarray]] = [(home, home, (column,), np.diag(own))]
+        while walk:
+            position, before, given, joint = walk.pop()
+            for other in missing.intersection(tree.cliques[position]):
+                yield other, self._joined(position, given, joint, (other,))
+            missing = missing.difference(tree.cliques[position])
+            for after in tree.near[position]:
+                if after == before or missing.isdisjoint(tree.beyond[position, after]):
+                    continue
+                parting = tree.separators[max(position, after)]
+                if parting:
+                    walk.append((after, position, parting, self._joined(position, given, joint, parting)))
+                    continue
+                for other in missing & tree.beyond[position, after]:  # no table connects them, so they are independent
+                    yield other, np.outer(own, tree.marginal(self.tables, (other,)))
+                missing = missing - tree.beyond[position, after]
 
-    def _joined(self, position: int, given: Clique, shares: np.ndarray, wanted: Clique) -> np.ndarray:
-        """The joint marginal of a column with wanted columns of a clique, from its shares given other columns of it."""
+    def _joined(self, position: int, given: Clique, joint: np.ndarray, wanted: Clique) -> np.ndarray:
+        """The marginal of a column with wanted columns of a clique, from that with given columns of the clique."""
+        key = position, given, wanted
+        if key not in self.steps:
+            self.steps[key] = _Step(self.tables[position], self.tree.cliques[position], given, wanted)
+        return self.steps[key].taken(joint)
+
+
+class _Step:
+    """A step of a walk in a clique, from the marginal with given columns to that with wanted columns.
+
+    Args:
+        table: The marginal of the clique.
+        clique: The columns of the clique.
+        given: The columns whose joint marginal with the first column is known.
+        wanted: The columns whose joint marginal with it is wanted.
+    """
+
+    def __init__(self, table: np.ndarray, clique: Clique, given: Clique, wanted: Clique) -> None:
         both = [column for column in given if column in wanted]
         lost = [column for column in given if column not in both]
-        order = [*both, *lost, *(column for column in wanted if column not in both)]
-        rows = [math.prod(self.tree.sizes[column] for column in columns) for columns in (both, lost)]
-        if (position, given, wanted) not in self.sums:
-            axes = tuple(sorted(order))
-            table = _summed(self.tables[position], self.tree.cliques[position], axes)
-            self.sums[position, given, wanted] = table.transpose(list(map(axes.index, order))).reshape(*rows, -1)
-        conditional = shares.transpose(list(map((-1, *given).index, (*both, -1, *lost))))
-        joint = conditional.reshape(rows[0], -1, rows[1]) @ self.sums[position, given, wanted]
-        names = [*both, -1, *order[len(given) :]]
-        shape = [len(shares) if name < 0 else self.tree.sizes[name] for name in names]
-        return joint.reshape(shape).transpose(list(map(names.index, (-1, *wanted))))
+        new = [column for column in wanted if column not in both]
+        sizes = dict(zip(clique, table.shape, strict=True))
+        axes = tuple(sorted((*both, *lost, *new)))
+        self.rows = [math.prod(sizes[column] for column in columns) for columns in (both, lost)]
+        sums = _summed(table, clique, axes).transpose(list(map(axes.index, (*both, *lost, *new))))
+        sums = sums.reshape(*self.rows, -1)
+        known = sums.sum(axis=2, keepdims=True)
+        self.shares = np.divide(sums, known, out=sums * 0, where=known > 0)  # of the new columns, given the others
+        self.before = list(map((-1, *given).index, (*both, -1, *lost)))
+        self.after = list(map((*both, -1, *new).index, (-1, *wanted)))
+        self.shape = [sizes[column] for column in both], [sizes[column] for column in new]
+
+    def taken(self, joint: np.ndarray) -> np.ndarray:
+        """The joint marginal of a column with the wanted columns, from that with the given ones."""
+        known = joint.transpose(self.before).reshape(self.rows[0], -1, self.rows[1])
+        both, new = self.shape
+        return (known @ self.shares).reshape(*both, len(joint), *new).transpose(self.after)
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,7 +383,7 @@ class GraphicalModel:
         """
         codes = np.zeros((rows, len(self.sizes)), dtype=np.int64)
         for position, clique in enumerate(self.tree.cliques):
-            separator = self.tree.separator(position)
+            separator = self.tree.separators[position]
             new = tuple(column for column in clique if column not in separator)
             order = [clique.index(column) for column in (*separator, *new)]
             shares = (
@@ -471,7 +511,7 @@ class _Fit:
         base: Mapping[Clique, np.ndarray],
     ) -> None:
         self.tree, self.tables, self.potentials, self.base = tree, tables, potentials, base
-        self.shared = [_summed(table, tree.cliques[at], tree.separator(at)) for at, table in enumerate(tables)]
+        self.shared = [_summed(table, tree.cliques[at], tree.separators[at]) for at, table in enumerate(tables)]
         self.stale: set[tuple[int, int]] = set()
 
     def solve(self, measured: Mapping[Clique, Measurement], rows: float, usual: float, walks: int) -> None:
@@ -510,7 +550,7 @@ class _Fit:
         if (position, other) in self.stale:
             self.stale.remove((position, other))
             edge = max(position, other)  # of two neighbours the later is the child
-            parting = self.tree.separator(edge)
+            parting = self.tree.separators[edge]
             marginal = _summed(self.tables[position], self.tree.cliques[position], parting)
             self._multiply(other, parting, marginal / np.maximum(self.shared[edge], TINY), position)
             self.shared[edge] = marginal

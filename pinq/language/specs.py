@@ -590,7 +590,7 @@ def bind(spec: Splitting, schema: Schema) -> Partition:
 
 
 def _bind(spec: Splitting, schema: Schema) -> Partition:
-    bound = [factor.axis(schema) for factor in spec.factors]
+    bound = [_bound_axis(factor, schema) for factor in spec.factors]
     columns = [axis.column for axis, _ in bound if axis.column is not None]
     if len(set(columns)) != len(columns):
         raise QueryError(f"a column stands twice among {', '.join(columns)}; name each column once.")
@@ -604,6 +604,12 @@ def _bind(spec: Splitting, schema: Schema) -> Partition:
     if partition.size > MAX_PARTS:
         raise QueryError(f"{brief(spec)} has {partition.size:,} parts; at most {MAX_PARTS:,} are possible.")
     return partition
+
+
+def _bound_axis(factor: Factor, schema: Schema) -> tuple[Axis, Sequence[object]]:
+    """The axis of a factor, which all crosses with this factor share."""
+    key = "axis", factor.identity
+    return schema.kept.recalled(key, partial(factor.axis, schema), lambda bound: PART_BYTES * bound[0].size)
 
 
 def _point(value: object) -> CutPoint:
