@@ -37,11 +37,11 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Self, TypeVar, Union
+from typing import TYPE_CHECKING, Self, TypeVar, Union, cast
 
 import numpy as np
 
@@ -57,11 +57,14 @@ from miners.federated.federation import (
 )
 from miners.fitted.route import Frame, encode
 from pinq.analyst.queryable import divided
+from pinq.engine.arrays import ArrayEngine
+from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, kinds_of
+from pinq.engine.tables import TableRequest
 from pinq.errors import BudgetExceeded, QueryError
 from pinq.language.derivatives import Derivatives
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.queries import Budget
-from pinq.language.specs import Axis, Partition, bind
+from pinq.language.specs import bind
 from pinq.ledger.composition import Costs, Demand
 from pinq.public.bits import SYSTEM, Bits
 from pinq.public.checks import Shown, many
@@ -86,11 +89,20 @@ T = TypeVar("T")
 
 
 class OwnRows:
-    """One party's distinct rows, by codes that queries can distinguish, and the number of occurrences of each."""
+    """One party's rows, in an engine of this process.
 
-    def __init__(self, codes: Mapping[str, np.ndarray], counts: np.ndarray) -> None:
-        self._codes, self._counts = codes, counts
-        self._rows: dict[bytes, np.ndarray] = {Part().key: np.arange(len(counts))}
+    Args:
+        schema: The public columns.
+        codes: The code of each row in each column that queries may name, or another code that no query
+            distinguishes from it; arrays of one length.
+    """
+
+    def __init__(self, schema: Schema, codes: Mapping[str, np.ndarray]) -> None:
+        kinds, rows = kinds_of(schema), len(next(iter(codes.values())))
+        columns: dict[Hashable, np.ndarray] = {name: column.astype(kinds[name]) for name, column in codes.items()}
+        whole = RowBlock(columns, rows)
+        blocks = [whole.rows_in(slice(start, start + BLOCK_ROWS)) for start in range(0, rows, BLOCK_ROWS)]
+        self._engine = ArrayEngine(Codes(blocks, schema), schema, b"")  # no query draws shards, so no coin has a key
 
     @classmethod
     def of_holding(cls, task: Task, holding: Holding) -> OwnRows:
@@ -101,57 +113,25 @@ class OwnRows:
             # The first code of a value stands for all of them: no query tells them apart.
             edges = bind(split, task.schema).axes[0].edges(task.schema.column(split.column).codes)
             codes[split.column] = np.array(edges)[values]
-        return cls(codes, holding.counts)
+        return cls(task.schema, {name: column.repeat(holding.counts) for name, column in codes.items()})
 
     @classmethod
     def of_tables(cls, schema: Schema, tables: Sequence[Frame]) -> OwnRows:
         """All rows of several tables, without rows that have an undeclared value."""
         codes = {name: np.concatenate([encode(schema, name, table) for table in tables]) for name in schema.columns}
         is_declared = np.all([column >= 0 for column in codes.values()], axis=0)
-        counts = np.ones(int(is_declared.sum()), dtype=np.int64)
-        return cls({name: column[is_declared] for name, column in codes.items()}, counts)
+        return cls(schema, {name: column[is_declared] for name, column in codes.items()})
 
     def table(self, parts: PartSet) -> np.ndarray:
         """The counts of rows of each part, shape ``parts.shape``."""
-        counts = [self._block(self._within(block.part), block.partition) for block in parts.blocks]
-        return np.concatenate(counts or [np.zeros(0, dtype=np.int64)]).reshape(parts.shape)
+        counts = self._engine.tabulate(parts) if len(parts) else [np.zeros(0, dtype=np.int64)]
+        return cast(np.ndarray, counts[0]).reshape(parts.shape)
 
     def derivatives(self, parts: PartSet, sums: Sums, schema: Schema) -> np.ndarray:
         """The sums of derivatives over the rows of one part, exact, shape (cells, width)."""
-        (part,) = parts
-        rows, vectors = self._within(part), sums.loss.vectors(schema)
-        # A row that occurs three times adds three times its vector.
-        places = [self._cells([axis], rows) for axis in vectors.inputs]
-        weighted = vectors.of(places) * self._counts[rows]
-        cells = bind(sums.by, schema)
-        totals = np.zeros((cells.size + 1, vectors.width), dtype=np.int64)
-        np.add.at(totals, self._cells(cells.axes, rows), weighted.T)
-        return totals[: cells.size]
-
-    def _block(self, rows: np.ndarray, partition: Partition | None) -> np.ndarray:
-        if partition is None:
-            return self._counts[rows].sum(keepdims=True)
-        counts = np.bincount(self._cells(partition.axes, rows), self._counts[rows], partition.size + 1)
-        return counts[: partition.size].astype(np.int64)
-
-    def _within(self, part: Part) -> np.ndarray:
-        """The rows of a part, remembered for the parts below."""
-        if part.key not in self._rows:
-            assert part.parent is not None
-            assert part.partition is not None
-            # Rows 0, 2 and 5 are women, and their jobs are parts 1, 0 and 1: women of job 1 are the
-            # rows 0 and 5.
-            above = self._within(part.parent)
-            self._rows[part.key] = above[self._cells(part.partition.axes, above) == part.index]
-        return self._rows[part.key]
-
-    def _cells(self, axes: Sequence[Axis], rows: np.ndarray) -> np.ndarray:
-        """The cell of each row along some axes; the number of cells for a row in none."""
-        positions = np.stack([axis.parts_of(self._codes[str(axis.column)][rows]) for axis in axes])
-        inside, shape = (positions >= 0).all(axis=0), tuple(int(axis.size) for axis in axes)
-        cells = np.full(len(rows), math.prod(shape))
-        cells[inside] = np.ravel_multi_index(tuple(positions[:, inside]), shape)
-        return cells
+        vectors, cells = sums.loss.vectors(schema), TableRequest(bind(sums.by, schema).axes)
+        (totals,) = self._engine.tabulate(parts, [cells], vectors)
+        return cast(np.ndarray, totals).reshape(-1, vectors.width)
 
 
 @dataclass(frozen=True)
