@@ -137,35 +137,41 @@ class JunctionTree:
         return math.prod(self.sizes[column] for column in {*columns})
 
     @cached_property
-    def growth(self) -> dict[Clique, int]:
-        """The largest number of added cells of a tree with one more pair in a clique; 0 for a pair of this tree."""
-        more: dict[Clique, int] = {}
-        for column in range(len(self.sizes)):
-            for other, cells in self._growth(column):
-                pair = min(column, other), max(column, other)
-                more[pair] = min(cells, more.get(pair, cells))
-        return more
+    def growth(self) -> np.ndarray:
+        """The largest number of cells that a clique with one more pair adds; shape (columns, columns).
 
-    def _growth(self, column: int) -> Iterator[tuple[int, int]]:
-        """Yields for each other column the cells of the cliques that would join a column with it.
-
-        For a in the first of the cliques ab, bc, cd and de: abc and acd join it with d, and ade with e.
+        It is 0 for a pair in a clique. For a in the first of the cliques ab, bc, cd and de: abc and acd join it with d,
+        and ade with e.
         """
-        home = self.home((column,))
-        walk: list[tuple[int, int, int, Clique]] = [(home, home, 0, ())]
-        while walk:
-            position, before, cells, shared = walk.pop()
-            inside, joined = column in self.cliques[position], self._cells((column, *shared))
-            for other in self.cliques[position]:
-                if other != column:
-                    yield other, 0 if inside else cells + joined * (1 if other in shared else self.sizes[other])
-            for after in self.near[position]:
-                parting = self.separators[max(position, after)]  # of two neighbours the later is the child
-                if after != before and parting:
-                    further = 0 if inside else cells + self._cells((column, *shared, *parting))
-                    walk.append((after, position, further, parting))
-                elif after != before:  # no table connects these parts of the tree, so a clique of the pair suffices
-                    yield from ((other, self._cells((column, other))) for other in self.beyond[position, after])
+        sizes = np.array(self.sizes, dtype=np.float64)
+        added = np.full((len(sizes), len(sizes)), np.inf)
+        for (before, position), cells in self._ways().items():
+            for column in {*self.cliques[before]}.difference(self.cliques[position]):
+                added[column] = np.minimum(added[column], sizes[column] * cells)
+        for clique in self.cliques:
+            added[np.ix_(clique, clique)] = 0
+        added = np.minimum(added, added.T)
+        # Where no table connects two parts of the tree, a clique of the pair suffices.
+        return np.where(np.isinf(added), np.outer(sizes, sizes), added)
+
+    def _ways(self) -> dict[tuple[int, int], np.ndarray]:
+        """For each clique and neighbour: the cells that joining a column of one cell adds, by column.
+
+        In the example the way from ab to bc adds b c cells for the column c, and b c + c d for d.
+        """
+        ways: dict[tuple[int, int], np.ndarray] = {}
+        edges = [(parent, position) for position, parent in enumerate(self.parents)][1:]
+        for before, position in [*reversed(edges), *((child, parent) for parent, child in edges)]:
+            parting = self.separators[max(before, position)]  # of two neighbours the later is the child
+            if parting:
+                ways[before, position] = way = np.full(len(self.sizes), np.inf)
+                for column in {*self.cliques[position]}.difference(parting):
+                    way[column] = self._cells((*parting, column))
+                for other in self.near[position]:
+                    if other != before and (position, other) in ways:
+                        further = self._cells((*parting, *self.separators[max(position, other)]))
+                        np.minimum(way, further + ways[position, other], out=way)
+        return ways
 
     def calibrated(self, potentials: Mapping[Clique, np.ndarray]) -> list[np.ndarray]:
         """The marginal of each clique under a sum of log potentials."""
