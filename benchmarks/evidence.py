@@ -65,7 +65,7 @@ CLAIMS = (
         "selftest",
         "no claimed privacy loss is refuted on dummy rows",
         "pinq selftest --minutes 5 --json",
-        r'"(holds)": true,\s+"power": "(.*)"',
+        r'("holds": true,\s+"power": ".*")',
     ),
     Claim(
         "faults",
