@@ -125,10 +125,10 @@ class LedgerBooking:
         self._key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not self._key.exists():
             fresh = self._key.with_suffix(f".{os.getpid()}")
-            with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as made:
-                made.write(self._marked(SYSTEM.take(KEY_BYTES)))
-                made.flush()
-                os.fsync(made.fileno())
+            with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(self._marked(SYSTEM.take(KEY_BYTES)))
+                file.flush()
+                os.fsync(file.fileno())
             fresh.replace(self._key)  # whole or not at all
         return self._key.read_bytes()[:KEY_BYTES]
 

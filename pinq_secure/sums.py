@@ -522,21 +522,21 @@ async def fit_jointly(
     """
     loop, fitting = asyncio.get_running_loop(), True
 
-    async def opened(asked: JointSum, own: OwnRows) -> np.ndarray:
+    async def opened(total: JointSum, rows: OwnRows) -> np.ndarray:
         if not fitting:  # the session ended while the fit was at work
             raise asyncio.CancelledError
 
         async def added(noise: np.ndarray, source: Bits) -> np.ndarray:
             # After the charge; and rounding draws from where the noise did, so that a round that is
             # asked again has the same numbers.
-            sums = await add(noise + await asyncio.to_thread(asked.table, own, source))
+            sums = await add(noise + await asyncio.to_thread(total.table, rows, source))
             rounds.opened.append(Opened("noisy sum", tuple(sums.tolist())))
             return sums
 
         def draw(source: Bits) -> np.ndarray:
-            return asked.noise(len(task.rows) - colluding, source, plays)
+            return total.noise(len(task.rows) - colluding, source, plays)
 
-        return await rounds.ask("noisy sum", asked.price, asked.size, draw, added, query=asked.identity)
+        return await rounds.ask("noisy sum", total.price, total.size, draw, added, query=total.identity)
 
     together = SecureFederation(
         task.schema,

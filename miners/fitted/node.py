@@ -328,14 +328,14 @@ def read_stored(
     Raises:
         QueryError: The text is no stored miner of this kind.
     """
-    stored, name, known = read_json(text), kind.kept_name(), kind.param_names()
+    stored, name, allowed = read_json(text), kind.kept_name(), kind.param_names()
     if not isinstance(stored, dict) or stored.get("format") != f"pinq-{name}" or stored.get("version") != version:
         raise QueryError(
             f"this is not a stored {name}: its `format` must be 'pinq-{name}' and its `version` {version}."
         )
     params = stored.get("params")
-    if not isinstance(params, dict) or not set(params) <= set(known):
-        raise QueryError(f"`params` of a stored {name} must be an object with no other keys than {', '.join(known)}.")
+    if not isinstance(params, dict) or not set(params) <= set(allowed):
+        raise QueryError(f"`params` of a stored {name} must be an object with no other keys than {', '.join(allowed)}.")
     try:
         json.dumps(params, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
@@ -410,8 +410,8 @@ def split_out(split: Split) -> dict[str, object]:
     return {"kind": split.kind, "column": split.column, **details}
 
 
-def split_in(what: str, stored: object) -> Split | None:
-    """Reads a split, None at a leaf; ``what`` names it in a ``QueryError``."""
+def split_in(name: str, stored: object) -> Split | None:
+    """Reads a split, None at a leaf; ``name`` is its name in a ``QueryError``."""
     if stored is None:
         return None
     fields = dict(stored) if isinstance(stored, dict) else {}
@@ -419,8 +419,8 @@ def split_in(what: str, stored: object) -> Split | None:
     spec = SPLITS.get(str(kind))
     if spec is None:
         kinds = ", ".join(SPLITS)
-        raise QueryError(f"{what} must be an object whose `kind` is one of {kinds}.")
+        raise QueryError(f"{name} must be an object whose `kind` is one of {kinds}.")
     try:
         return spec(**fields)
     except TypeError as error:
-        raise QueryError(f"{what} is malformed: {error}") from None
+        raise QueryError(f"{name} is malformed: {error}") from None

@@ -196,13 +196,13 @@ class Agent:
             raise QueryError(f"{kind} needs {'two or three columns' if kind == 'survival' else 'two columns'}.")
         if not (several or statistic) and len(columns) != 1:
             raise QueryError(f"{kind} needs one column in `columns`.")
-        made = getattr(statistics if statistic else tables, kind)
+        function = getattr(statistics if statistic else tables, kind)
         positional = [list(columns) or None] if several else list(columns)
         words = {"epsilon": epsilon, "level": self.level, **values} | ({"by": list(by)} if by else {})
         if not spends:
-            return self._priced(made.plan(self.handle, *positional, **words))
+            return self._priced(function.plan(self.handle, *positional, **words))
         of = [f"{'statistics' if statistic else 'tables'}.{kind}", *(["of", first_of(columns, 8)] if columns else [])]
-        return self._asked(" ".join(of), epsilon, partial(made, self.handle, *positional, **words, reuse=True))
+        return self._asked(" ".join(of), epsilon, partial(function, self.handle, *positional, **words, reuse=True))
 
     def _priced(self, plan: object) -> Told:
         return Told(f"{plan}\n{self._left()}")

@@ -197,8 +197,8 @@ def _common(sets: Sequence[np.ndarray], *, every: bool = True) -> np.ndarray:
     """The codes that are in every set, or in any of them."""
     points = np.unique(np.concatenate(sets))
     inside = [np.searchsorted(ends, points, side="right") % 2 == 1 for ends in sets]
-    held = (np.logical_and if every else np.logical_or).reduce(inside)
-    return points[np.diff(held, prepend=False)]
+    inside_all = (np.logical_and if every else np.logical_or).reduce(inside)
+    return points[np.diff(inside_all, prepend=False)]
 
 
 @dataclass(frozen=True)
@@ -294,8 +294,8 @@ class Condition:
             instead = "write >= and <: the column is read in grid cells, which hold their lower ends"
             self.text.refuse(node, f"`{self.text.sql(node)}`: {instead}")
         beyond, equal = self._between(after, self.column.codes), self._between(first, after)
-        met: dict[type[x.Expr], np.ndarray] = {x.GT: beyond, x.LTE: self._others(beyond), x.EQ: equal}
-        return met.get(kind, self._others(equal))
+        by_kind: dict[type[x.Expr], np.ndarray] = {x.GT: beyond, x.LTE: self._others(beyond), x.EQ: equal}
+        return by_kind.get(kind, self._others(equal))
 
 
 FLIPPED: dict[type[x.Expr], type[x.Expr]] = {x.GT: x.LT, x.LT: x.GT, x.GTE: x.LTE, x.LTE: x.GTE}
@@ -312,26 +312,26 @@ def filters(text: Text, where: x.Expr) -> list[tuple[Spec, int]]:
 
 def _filter(text: Text, name: str, terms: Sequence[x.Expr]) -> tuple[Spec, int] | None:
     """The part of a split that meets all conditions on a column; None for all rows."""
-    met = _common([Condition(text, name).read(term).met for term in terms])
+    codes_met = _common([Condition(text, name).read(term).met for term in terms])
     written, column = " AND ".join(map(text.sql, terms)), text.schema.column(name)
-    if not len(met):
+    if not len(codes_met):
         text.refuse(terms[0], f"`{written}` holds for no declared value of `{name}`")
-    if met.tolist() == [0, column.codes]:
+    if codes_met.tolist() == [0, column.codes]:
         return None
     if is_categorical(text.schema, name):
         labels, codes = text.schema.categorical(name).labels, range(column.codes)
-        held = {code for first, end in met.reshape(-1, 2).tolist() for code in codes[first:end]}
-        if len(held) == 1:
-            return Values(name), held.pop()
+        values = {code for first, end in codes_met.reshape(-1, 2).tolist() for code in codes[first:end]}
+        if len(values) == 1:
+            return Values(name), values.pop()
         inside, outside = (
-            tuple(labels[code] for code in codes if (code in held) == is_inside) for is_inside in (True, False)
+            tuple(labels[code] for code in codes if (code in values) == is_inside) for is_inside in (True, False)
         )
         return Groups(name, (inside, outside)), 0
-    numeric, ends = text.schema.numeric(name), _common([met, np.array([0, column.cells])]).tolist()
+    numeric, ends = text.schema.numeric(name), _common([codes_met, np.array([0, column.cells])]).tolist()
     if not ends:
         return missing_apart(text.schema, name)
     points = [numeric.cut_before(cell) if 0 < cell < column.cells else None for cell in ends]
-    intervals = [*zip(points[::2], points[1::2], strict=True), *[None] * (int(met[-1]) > column.cells)]
+    intervals = [*zip(points[::2], points[1::2], strict=True), *[None] * (int(codes_met[-1]) > column.cells)]
     if len(intervals) > 1 or points == [None, None]:
         return Ranges(name, (tuple(intervals),)), 0
     return Cuts(name, tuple(point for point in points if point is not None)), int(ends[0] > 0)
@@ -375,14 +375,14 @@ def _cases(text: Text, node: x.Case) -> Split:
     """Reads a CASE over one column: the split by its conditions, and the labels of the parts."""
     name = text.column_of(node)
     condition, column = Condition(text, name), text.schema.column(name)
-    labels, held = [_label(text, node.args.get("default"))], list[np.ndarray]()
+    labels, taken_codes = [_label(text, node.args.get("default"))], list[np.ndarray]()
     for branch in reversed(node.args["ifs"]):  # the first that holds counts
         when = branch.this if node.this is None else x.EQ(this=node.this, expression=branch.this)
         labels.append(_label(text, branch.args["true"]))
-        held.append(condition.read(when).met)
-    points = np.unique(np.concatenate([*held, [0]]).astype(np.int64))
+        taken_codes.append(condition.read(when).met)
+    points = np.unique(np.concatenate([*taken_codes, [0]]).astype(np.int64))
     numbers = np.zeros(len(points), dtype=np.int64)
-    for number, ends in enumerate(held, 1):
+    for number, ends in enumerate(taken_codes, 1):
         numbers[np.searchsorted(ends, points, side="right") % 2 == 1] = number
     if is_categorical(text.schema, name):
         values = text.schema.categorical(name).labels

@@ -273,14 +273,14 @@ def rehearsing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
     def ask(session: Session, request: Request) -> Answer:
         last[type(request.query), type(request.score)] = session, request
         schema, random = session.schema, np.random.default_rng(0)
-        found = [
+        answers = [
             candidate.as_spec or random_split(schema, [*candidate.columns()], Part(), random)
             for candidate in (request.candidates or [()])[0]
         ]
-        chosen = [split for split in found if split is not None]  # a column of one value has no split
+        chosen = [split for split in answers if split is not None]  # a column of one value has no split
         size = math.prod((*request.parts.shape, *request.query.shape(schema)))
-        first = (-1 if found and not chosen else 0) if request.score else schema.max_rows
-        values = [-1 if split is None else chosen.index(split) for split in found] if request.each else [first] * size
+        first = (-1 if answers and not chosen else 0) if request.score else schema.max_rows
+        values = [-1 if split is None else chosen.index(split) for split in answers] if request.each else [first] * size
         return Answer(
             id=request.id,
             verb=request.verb,

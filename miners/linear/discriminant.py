@@ -278,9 +278,9 @@ class DiscriminantFit(LinearFit):
         tell((*self.warnings(moments.rows), *coordinates.doubts))
         if not self.by_class:
             return Gaussians(coordinates, target, sizes, means, pooled_shape(sizes, means, moments))
-        *found, shapes = classes_apart(moments, coordinates, self.norm, self.separate)
+        *sizes_and_means, shapes = classes_apart(moments, coordinates, self.norm, self.separate)
         if not self.sums:
-            sizes, means = found
+            sizes, means = sizes_and_means
         return Gaussians(coordinates, target, sizes, means, shapes)
 
     def lines(self) -> Sequence[PlanLine]:

@@ -97,7 +97,7 @@ class FitCosts:
         Raises:
             QueryError: Some fraction would be below one nano-epsilon.
         """
-        # Of two steps, a quarter for choices, these weigh 227 and 273, the sums 714 and 786: 2,000 in all.
+        # Two steps, a quarter for choices: the choices weigh 227 and 273, the sums 714 and 786, together 2,000.
         choices = _growing(STEP * choice, CHOICES_GROW, steps)
         sums = _growing(STEP * (1 - choice), SUMS_GROW, steps)
         each = max(1, round(STEP * max(steps, 1) * weight / max(tables, 1)))
@@ -185,7 +185,7 @@ def steps_after_tables(size: float, classes: int, attributes: int) -> int:
     With fewer rows there are tables only.
     """
     replaced = TABLES_KNOW if attributes > FEW_ATTRIBUTES else TABLES_OF_FEW_KNOW
-    # As many rows a class as 50,000 have of three: 11 steps, of which tables replace 3.
+    # 50,000 rows of three classes, or as many rows in each class: 11 steps, of which tables replace 3.
     return min(max(0, round(11 * (3 / classes * size / 50_000) ** 0.35) - replaced), MAX_STEPS)
 
 

@@ -305,10 +305,10 @@ class Mean(Objective):
 
     @property
     def bound(self) -> float:
-        """The largest residual, in grid cells of the target; no larger than the layer takes."""
+        """The largest residual, in grid cells of the target, at most ``LARGEST_RESIDUAL``."""
         # A deviation of 12.3 cells: residuals are clamped at 24.6, which is 6,297 of 256ths.
         farthest = min(FARTHEST * self.deviation, self.column.cells, LARGEST_RESIDUAL)
-        # Whole 256ths of a cell, as the layer takes it.
+        # Whole 256ths of a cell, as in ``Residuals``.
         return max(1, int(farthest * POINTS)) / POINTS
 
     def start(self, counts: np.ndarray, scale: float) -> tuple[Self, Card]:
@@ -334,7 +334,7 @@ class Mean(Objective):
 
 PRIOR = 1.0  # logits: width of the prior of a cell's points
 STEEPEST = 3.0  # logits that one step moves a cell at most
-NEVER = -40.0  # logits of a missing class, which is no class
+NEVER = -40.0  # logits of a missing target, which is no class
 CLEAR_CLASS = 4  # deviations of a cell's noise that the rows of a class must exceed; see ``rare``
 CLIPPED = 1.0  # rows: L1 norm to which gradients of many classes are clipped
 

@@ -83,8 +83,8 @@ class Result(Table):
 
     @property
     def _head(self) -> str:
-        known = not math.isnan(self.pvalue)
-        tested = f"; {self.test}: statistic {self.statistic:.6g}, p-value {self.pvalue:.4g}" if known else ""
+        is_tested = not math.isnan(self.pvalue)
+        tested = f"; {self.test}: statistic {self.statistic:.6g}, p-value {self.pvalue:.4g}" if is_tested else ""
         return f"{super()._head}; about {self.n:,.0f} rows{tested}"
 
     def __getattr__(self, name: str) -> pd.DataFrame:
@@ -125,8 +125,8 @@ class Axis:
             if is_listing(bins):
                 column = Cuts(column, tuple(cast(Sequence[float], bins)))
             else:
-                most = max(schema.numeric(column).cells, 2)
-                column = even_cuts(schema, column, min(whole_number(named, bins, 2, MAX_BINS), most))
+                largest = max(schema.numeric(column).cells, 2)
+                column = even_cuts(schema, column, min(whole_number(named, bins, 2, MAX_BINS), largest))
         specs = specs_of(schema, column)
         parts = handle.partition(*specs)
         if len(parts.shape) != 1:
@@ -214,13 +214,13 @@ def _hidden(frame: pd.DataFrame) -> pd.DataFrame:
 
 def derivatives(function: Statistic, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The numbers of a function, and their derivatives by each of its arguments, shape (numbers, arguments)."""
-    size, found = at.size, []
+    size, columns = at.size, []
     several = max(1, AT_ONCE // size)
     for first in range(0, size, several):
         tables = at.reshape(-1, 1) + 1j * STEP * np.eye(size, min(several, size - first), -first)
         with np.errstate(all="ignore"):
-            found.append(function(tables.reshape(*at.shape, -1)).reshape(-1, tables.shape[1]))
-    moved = np.concatenate(found, axis=1)
+            columns.append(function(tables.reshape(*at.shape, -1)).reshape(-1, tables.shape[1]))
+    moved = np.concatenate(columns, axis=1)
     return moved[:, 0].real, moved.imag / STEP
 
 
@@ -282,8 +282,8 @@ class Cells:
         A count of 0 keeps no noise; its noise moves all counts above 0 equally, so that the total stays.
         """
         free = self.counts.reshape(-1) > 0
-        kept = jacobian * free + np.outer(jacobian @ free, ~free) / max(int(free.sum()), 1)
-        return np.asarray(self.noise * kept @ kept.T)
+        projected = jacobian * free + np.outer(jacobian @ free, ~free) / max(int(free.sum()), 1)
+        return np.asarray(self.noise * projected @ projected.T)
 
     def covariance(self, jacobian: np.ndarray) -> np.ndarray:
         """The covariance of statistics by rows and noise.
@@ -344,7 +344,7 @@ class Cells:
         return rows < FAINT * math.sqrt(self.noise)
 
     def result(
-        self, made: type[Result], frame: pd.DataFrame, *, faint: bool, notes: Sequence[str] = (), **test: Any
+        self, kind: type[Result], frame: pd.DataFrame, *, faint: bool, notes: Sequence[str] = (), **test: Any
     ) -> Result:
         """Makes the result; if the noise hides the effect, a sentence replaces all numbers."""
         notes = [*notes]
@@ -357,7 +357,7 @@ class Cells:
             ]
         scale = pd.Series(np.full(len(frame), np.nan), name="scale")
         title = f"{self.title}: no power" if faint else self.title
-        return made(title, frame, scale, self.epsilon.exact, self.level, tuple(notes), n=self.n, **test)
+        return kind(title, frame, scale, self.epsilon.exact, self.level, tuple(notes), n=self.n, **test)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,12 +387,12 @@ def drafted(
         raise QueryError(f"a column is named twice: {', '.join(names)}.")
     parts = handle.partition(*(axis.spec for axis in axes))
     counts = CountQuestion(parts, Epsilon.of(epsilon), require_level(level), bool(reuse))
-    known = tuple(slice(len(axis.labels)) for axis in axes)  # the part of missing values is the last
+    without_missing = tuple(slice(len(axis.labels)) for axis in axes)  # the part of missing values is the last
 
     def computed(noisy: np.ndarray, scale: float) -> Result:
-        kept = np.asarray(noisy, dtype=np.float64)[known]
-        values = nearest_nonnegative(kept)
-        return finish(Cells(values, kept, count_variance(scale), counts.epsilon, counts.level, title))
+        of_values = np.asarray(noisy, dtype=np.float64)[without_missing]
+        values = nearest_nonnegative(of_values)
+        return finish(Cells(values, of_values, count_variance(scale), counts.epsilon, counts.level, title))
 
     def answer() -> Table:
         cells = counts.ask()

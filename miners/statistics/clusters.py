@@ -121,11 +121,15 @@ def _clustered(axes: tuple[Axis, ...], clusters: int, cells: Cells) -> Result:
     if not weights.sum():
         weights = np.ones_like(weights)  # the noise has left nothing: no power is said below
     starts = [_lloyd(places / reach, weights, clusters, rng) for _ in range(STARTS)]
-    spread, nearest = min(starts, key=lambda found: found[0])
+    spread, nearest = min(starts, key=lambda start: start[0])
     whole, _ = _lloyd(places / reach, weights, 1, rng)
     members = [nearest == cluster for cluster in range(clusters)]
-    made = [_cluster(cells, places[own], cells.noisy.reshape(-1)[own]) for own in members]
-    sizes, centres = (np.array(part) for part in zip(*sorted(made, key=lambda own: -own[0][0]), strict=True))
+    clusters_found = [
+        _cluster(cells, places[members_of], cells.noisy.reshape(-1)[members_of]) for members_of in members
+    ]
+    sizes, centres = (
+        np.array(part) for part in zip(*sorted(clusters_found, key=lambda cluster: -cluster[0][0]), strict=True)
+    )
     keys = pd.MultiIndex.from_product([range(clusters), names], names=["cluster", "column"])
     frame = pd.DataFrame(centres.reshape(-1, 3), columns=NUMBERS, index=keys).reset_index()
     more = {
@@ -145,9 +149,9 @@ def _cluster(cells: Cells, places: np.ndarray, counts: np.ndarray) -> tuple[np.n
     """
     size, noise = counts.sum(), cells.noise * len(counts)
     deviation = np.sqrt(max(size * (1 - size / max(cells.n, size, 1.0)), 0) + noise)
-    told = size if size > FAINT * np.sqrt(noise) else np.nan
-    centre = counts @ places / told
-    spread = np.sqrt((np.maximum(counts, 0) + cells.noise) @ ((places - centre) / told) ** 2)
+    clear_size = size if size > FAINT * np.sqrt(noise) else np.nan
+    centre = counts @ places / clear_size
+    spread = np.sqrt((np.maximum(counts, 0) + cells.noise) @ ((places - centre) / clear_size) ** 2)
     return cells.interval(size, deviation), cells.interval(centre, spread).T
 
 

@@ -40,9 +40,8 @@ from pinq.errors import QueryError
 from pinq.public.epsilon import EpsilonLike
 
 AssociationTest = Literal["pearson", "log-likelihood", "trend"]
-MAX_FREEDOM = (
-    1600  # degrees of freedom of a test of cells: a covariance of them takes a second, and of twice as many eight
-)
+# Degrees of freedom of a test of cells: their covariance takes a second, that of twice as many eight seconds.
+MAX_FREEDOM = 1600
 TESTS = {"pearson": "chi-square", "log-likelihood": "G", "trend": "trend"}
 
 
@@ -73,9 +72,9 @@ def expected(table: np.ndarray) -> np.ndarray:
 
 def divergences(table: np.ndarray) -> tuple[float, float]:
     """Pearson's statistic and G, sums over several tables; cells without expected rows add nothing."""
-    beside, known = expected(table), table > 0
+    beside, positive = expected(table), table > 0
     squares = np.divide((table - beside) ** 2, beside, out=np.zeros_like(beside), where=beside > 0)
-    return float(squares.sum()), float(2 * (table[known] * np.log(table[known] / beside[known])).sum())
+    return float(squares.sum()), float(2 * (table[positive] * np.log(table[positive] / beside[positive])).sum())
 
 
 def associated(axes: tuple[Axis, Axis], test: AssociationTest, cells: Cells) -> Result:
@@ -93,8 +92,8 @@ def associated(axes: tuple[Axis, Axis], test: AssociationTest, cells: Cells) -> 
         tested = scored(cells)
         measure, measured = "Cramer's V", _cramer(cells, plain, tested["statistic"], int(tested["df"]))
         if test == "log-likelihood" and plain > 0:
-            # G is about Pearson's statistic near independence, so it has its law, times their quotient by the one
-            # that noise leaves without an effect.
+            # Near independence G is about Pearson's statistic, so it has the same law. It is scaled by the quotient of
+            # both, relative to that quotient without an effect.
             squares, logs = divergences(cells.redrawn(expected(cells.counts))) if cells.few else (1.0, 1.0)
             tested = scored(cells, times=likelihood / plain * squares / logs)
     rows, columns = (pd.Index(axis.labels, name=axis.name, dtype=object) for axis in axes)
@@ -166,14 +165,12 @@ def independence(
         a: The first column; a numeric one needs declared cuts, or ``Cuts``.
         b: The second column.
         epsilon: The cost of all counts together.
-        test: ``"pearson"`` for chi-square, ``"log-likelihood"`` for G, or ``"trend"`` for parts in
-            order (of two parts and several: Cochran and Armitage's).
+        test: ``"pearson"`` for chi-square, ``"log-likelihood"`` for G, or ``"trend"`` for ordered parts (for a column of two parts the test of Cochran and Armitage).
         level: The confidence level of the interval.
         reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
-        ``statistic``, ``df`` and ``pvalue`` of the test, and Cramer's V with its interval; of a
-        trend the correlation. ``observed`` and ``expected_freq`` are the tables.
+        ``statistic``, ``df`` and ``pvalue`` of the test, and Cramer's V with its interval; for a trend the correlation. ``observed`` and ``expected_freq`` are the tables.
 
     Raises:
         QueryError: The request is malformed.

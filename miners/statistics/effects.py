@@ -169,7 +169,7 @@ def _contrast(
     exposed: Value | None,
     alternative: Alternative,
     handle: PrivateQueryable,
-    *asked: Any,
+    *arguments: Any,
 ) -> Draft:
     """Drafts a measure of two groups of rows with and without an event."""
     require_word("alternative", alternative, ALTERNATIVES)
@@ -184,7 +184,7 @@ def _contrast(
         return effects_of(cells, [versus], name, value, deviation, rows=fewest, **test)
 
     title = f"{name} of {rates.event.name}: {rates.event.labels[rates.observed]}"
-    return drafted(handle, title, rates.axes, finish, *asked)
+    return drafted(handle, title, rates.axes, finish, *arguments)
 
 
 @StatisticFunction
@@ -328,12 +328,12 @@ def _standardised(rates: Rates, method: Method, weights: np.ndarray | None, per:
     value, deviation = cells.estimate(rates.measured(direct if method == "direct" else indirect))
     strata = math.prod(len(axis.labels) for axis in rates.strata)
     rows = cells.counts.reshape(2, len(names), -1, strata).sum(axis=(0, 2)).min() / math.sqrt(2 * len(rates.at))
-    made = effects_of(
+    result = effects_of(
         cells, names, NAMES[method], value, deviation, rows=rows, more={"crude": listed(names, "crude rate", plain)}
     )
-    for table in (made.frame, made.more["crude"]):
+    for table in (result.frame, result.more["crude"]):
         table[[*NUMBERS]] = table[[*NUMBERS]].clip(lower=0)
-    return made
+    return result
 
 
 def _weights(standard: Mapping[Value, float] | None, strata: tuple[Axis, ...]) -> np.ndarray | None:

@@ -222,12 +222,13 @@ class Study:
         shape = (*cells.counts.shape[:2], -1)  # one group where there are none
         cells = replace(cells, counts=cells.counts.reshape(shape), noisy=cells.noisy.reshape(shape))
         labels = self.axes[2].labels if len(self.axes) > 2 else (None,)
-        made = {
+        by_group = {
             label: self._curve(replace(cells, counts=cells.counts[..., at], noisy=cells.noisy[..., at]))
             for at, label in enumerate(labels)
         }
         tables = {
-            name: self._joined({label: own[name] for label, own in made.items()}) for name in next(iter(made.values()))
+            name: self._joined({label: frames[name] for label, frames in by_group.items()})
+            for name in next(iter(by_group.values()))
         }
         faint = cells.faint(cells.counts.sum(axis=(0, 1)).min() / len(self.life.widths))
         test = self._test(cells) if len(labels) > 1 and len(self.kinds) == 2 and not faint else {}
@@ -261,8 +262,8 @@ class Study:
         high[1:][events < noise * math.sqrt(len(self.kinds[0]))] = 1  # as far as can be told there were no events
         low, high = (1 - high, 1 - low) if several else (low, high)
         noise = noise[::-1] * math.sqrt(cells.counts.shape[1])
-        told = np.concatenate([[True], left > noise])  # where rows at risk can be told from noise
-        curve = np.where(told, [value, low, high], np.nan)
+        is_clear = np.concatenate([[True], left > noise])  # where rows at risk can be told from noise
+        curve = np.where(is_clear, [value, low, high], np.nan)
         starts = [float(life.time.edge(edge)) for edge in life.edges[:-1].tolist()]
         at_risk = [left, np.maximum(left - noise, 0), left + noise]
         tables = {

@@ -139,7 +139,7 @@ def _drafted(
     law: Law,
     measure: str,
     handle: PrivateQueryable,
-    *asked: Any,
+    *arguments: Any,
 ) -> Draft:
     """Drafts the table of the outcome and the columns, and the model of it."""
     named = columns if is_listing(columns) else [cast(Column, columns)]
@@ -155,7 +155,7 @@ def _drafted(
         )
     require_parts(target, *groups)
     title, finish = f"{measure.replace('ratio', 'ratios', 1)} for {target.name}", partial(_regression, outcomes, groups)
-    return drafted(handle, title, (target, *groups), partial(finish, law, measure), *asked)
+    return drafted(handle, title, (target, *groups), partial(finish, law, measure), *arguments)
 
 
 def _hazards(life: LifeTable, groups: Axis, event: int, cells: Cells) -> Result:

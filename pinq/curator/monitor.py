@@ -374,7 +374,7 @@ def _ways(prepared: PreparedQuery) -> set[Hashable]:
     for part in prepared.parts.ancestors.values():
         levels[part.depth].add(part.partition)
     last = levels[0] = {block.partition for block in prepared.parts.blocks}
-    # One partition of a level is looked up by one code, several by another: along one column, or several.
+    # Other code looks up several partitions of a level than one, and partitions of several columns than of one.
     beside = {_columns(partitions) for partitions in levels.values() if len(partitions) > 1}
     depths = {block.part.depth for block in prepared.parts.blocks}
     several = scale(len(prepared.parts))[1], len(depths) > 1, *sorted(beside)
@@ -385,7 +385,7 @@ def _ways(prepared: PreparedQuery) -> set[Hashable]:
 
 
 def _columns(partitions: Iterable[Partition | None]) -> int:
-    """The number of distinct sources of partitions, at most two; cuts of a column and its other uses count apart."""
+    """The number of distinct sources of partitions, at most two; cuts of a column are one source, its other uses another."""
     axes = (axis for partition in partitions if partition is not None for axis in partition.axes)
     return min(2, len({(axis.source, axis.thresholds is None) for axis in axes}))
 

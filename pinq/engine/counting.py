@@ -522,7 +522,7 @@ def count_request(
     room = min(PACKED_BYTES // (4 if bound is None else 8 * bound.packing.words), schema.max_rows // 8)
     size = len(answer) if split is None else split.nodes
     joint = _packed(dense, size, room)
-    # A measure is looked up in the cells of the joint tables, where it can.
+    # If possible, the cells of the joint tables serve as look-ups of the measure.
     summed = None if bound is None else bound.over([joint_axes for joint_axes, _ in joint])
     used = [*axes, *(axis for table in tables for axis in table.axes)]
     used += [axis for level in (*levels, *([] if split is None else [split])) for axis in level.axes]

@@ -220,8 +220,9 @@ class _PartitionLookup:
     Attributes:
         axes: The common axes of the partitions: one for each column, two if some partitions cut it and
             others do not.
+        low: The number of the first partition.
         column: Index into ``axes`` for each axis of each partition, shape (axes, partitions).
-        offset: The position of its first part in ``values``, shape (axes, partitions).
+        offset: The position in ``values`` of each axis' first part, shape (axes, partitions).
         values: The part of each place, times the axis' stride.
     """
 

@@ -277,8 +277,8 @@ def _overlap(part: Part) -> None:
 
 def no_cohort(name: object, closed: Sequence[str]) -> QueryError:
     """The error for a name of no closed cohort."""
-    known = f"the closed ones are {first_of(closed, 5)}" if closed else "the policy closes none"
-    return QueryError(f"is {brief(name)}, which is no closed cohort; {known}", parameter="cohort")
+    cohorts = f"the closed ones are {first_of(closed, 5)}" if closed else "the policy closes none"
+    return QueryError(f"is {brief(name)}, which is no closed cohort; {cohorts}", parameter="cohort")
 
 
 def closed_parts(cohorts: Cohorts, schema: Schema) -> dict[str, Part]:

@@ -336,12 +336,12 @@ class WireParts(_Frozen):
             (node_number[part.parent.key], spec_number[part.partition.key], part.index)  # type: ignore[union-attr]
             for part in ancestors.values()
         ]
-        asked = [
+        queried = [
             (node_number[block.part.key], -1 if block.partition is None else spec_number[block.partition.key])
             for block in parts.blocks
         ]
         return cls.model_construct(
-            specs=tuple(specs.values()), nodes=tuple(nodes), asked=tuple(asked), shape=parts.shape
+            specs=tuple(specs.values()), nodes=tuple(nodes), asked=tuple(queried), shape=parts.shape
         )
 
     def bind(self, schema: Schema) -> PartSet:
@@ -441,7 +441,7 @@ class Request(_Frozen):
 
     @cached_property
     def query(self) -> Query:
-        """Raises ``QueryError`` for a field that the query does not read, or a missing field."""
+        """The query; raises ``QueryError`` for a field that it does not read, or a missing field."""
         kind = _BY_VERB.get(self.verb) or _BY_SCORE.get(type(self.score), Choose)
         if kind is Sum:
             kind = _BY_SUMMAND.get(type(self.column), Sum)
@@ -497,8 +497,7 @@ class Answer(_Frozen):
     Attributes:
         epsilon: The charge of each part, decimal text; the whole collection costs no more.
         values: Counts, sums or averages in the parts' flat order; or for ``exp_mech`` positions in
-            ``chosen``, -1 for none. With ``each`` every part has as many as the longest list of
-            candidates; with ``EnoughRows`` they are numbers of splits.
+            ``chosen``, -1 for none. With ``each`` every part has as many values as the longest list has candidates; with ``EnoughRows`` the values are numbers of splits.
         chosen: For ``exp_mech``: the distinct specs that were chosen.
         scale: Scale of the discrete Laplace noise in the answer's units; None without noise.
         grid: Distance of neighbouring possible answers.
@@ -668,8 +667,8 @@ def _malformed(error: ValidationError) -> QueryError:
         if isinstance(cause, QueryError) and len(str(cause)) <= 500:  # the error of a spec or a score
             return cause
     faults = [(".".join(map(str, problem["loc"])), said_of(problem)) for problem in problems[:3]]
-    said = "; ".join(f"{field}: {fault}" if field else fault for field, fault in faults)
-    return QueryError(f"the request is malformed: {said[:500]}.")
+    text = "; ".join(f"{field}: {fault}" if field else fault for field, fault in faults)
+    return QueryError(f"the request is malformed: {text[:500]}.")
 
 
 _request = TypeAdapter(Request)

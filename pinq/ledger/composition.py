@@ -100,10 +100,10 @@ class Demand:
             (number[part.parent.key], part.partition.key, key)  # type: ignore[union-attr]
             for key, part in ancestors.items()
         ]
-        asked = [
+        queried = [
             (number[block.part.key], None if block.partition is None else block.partition.key) for block in parts.blocks
         ]
-        return cls(tuple(nodes), tuple(asked))
+        return cls(tuple(nodes), tuple(queried))
 
     @property
     def top(self) -> bytes:
@@ -121,17 +121,17 @@ class Demand:
         nodes = [
             (parent, partitions.setdefault(split, len(partitions)), key.hex()) for parent, split, key in self.nodes
         ]
-        asked = [
+        queried = [
             (node, -1 if split is None else partitions.setdefault(split, len(partitions))) for node, split in self.asked
         ]
-        return [key.hex() for key in partitions], nodes, asked
+        return [key.hex() for key in partitions], nodes, queried
 
     @classmethod
     def load(cls, dumped: DumpedDemand) -> Demand:
         """Reads a demand back, or raises ``ValueError`` if a number names nothing before it."""
         partitions = [bytes.fromhex(key) for key in dumped[0]]
         nodes = tuple((parent, partitions[split], bytes.fromhex(key)) for parent, split, key in dumped[1])
-        asked = tuple((node, None if split < 0 else partitions[split]) for node, split in dumped[2])
+        blocks = tuple((node, None if split < 0 else partitions[split]) for node, split in dumped[2])
         parents, splits = [parent for parent, _, _ in dumped[1]], [split for _, split, _ in dumped[1]]
         queried = [node for node, _ in dumped[2]]
         kinds = {*map(type, chain(parents, splits, *dumped[2]))}
@@ -140,7 +140,7 @@ class Demand:
             raise ValueError("a part has no part above it")
         if min(chain(splits, queried), default=0) < 0 or max(queried, default=0) > len(nodes):
             raise ValueError("a part or a partition is not listed")
-        return cls(nodes, asked)
+        return cls(nodes, blocks)
 
 
 @dataclass

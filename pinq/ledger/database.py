@@ -244,8 +244,8 @@ class Database(ABC):
     def _among(self, statement: str, numbers: Collection[int]) -> Iterator[Row]:
         ordered = sorted(numbers)
         for first in range(0, len(ordered), ROWS_AT_A_TIME):
-            listed = ", ".join(map(str, ordered[first : first + ROWS_AT_A_TIME]))
-            yield from self.run(f"{statement}IN ({listed}) ORDER BY seq")
+            numbers_text = ", ".join(map(str, ordered[first : first + ROWS_AT_A_TIME]))
+            yield from self.run(f"{statement}IN ({numbers_text}) ORDER BY seq")
 
     # Identity and damage
 
@@ -315,8 +315,8 @@ def _close(driver: Any, process: int) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    said = str(error).splitlines()[0]
-    return "it is another kind of file" if said == "file is not a database" else said
+    line = str(error).splitlines()[0]
+    return "it is another kind of file" if line == "file is not a database" else line
 
 
 class SQLite(Database):
@@ -489,10 +489,10 @@ def _read_only(file: Path) -> sqlite3.Connection:
         copy = Path(folder) / "copy"
         shutil.copyfile(file, copy)
         shutil.copyfile(log, copy.with_name("copy-wal"))
-        held = _by_name(":memory:")
+        copy_of_file = _by_name(":memory:")
         with closing(_by_name(_uri(copy, "mode=rw"))) as copied:
-            copied.backup(held)
-        return held
+            copied.backup(copy_of_file)
+        return copy_of_file
 
 
 def _uri(file: Path, options: str) -> str:

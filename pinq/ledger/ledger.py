@@ -115,7 +115,7 @@ class Ledger:
         return self.log.run(lambda log: log.state.grant_of_token(token))
 
     def known_grant_of_token(self, token: str) -> Account | None:
-        """As ``grant_of_token``, as of the last reading of the log."""
+        """The same as of the last reading of the log, which is not read again."""
         return self.log.state.grant_of_token(token)
 
     def knows(self, token: str) -> bool:

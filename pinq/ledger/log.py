@@ -627,21 +627,21 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str], heads: 
     Raises:
         LedgerError: One cannot be used, or the copy is not whole.
     """
-    origin, made = open_database(source, read_only=True), open_database(target)
-    log = Log(made)
+    origin, duplicate = open_database(source, read_only=True), open_database(target)
+    log = Log(duplicate)
     try:
-        with origin.transaction(write=False, after=1) as rows, made.transaction(write=True):
-            made.run("DELETE FROM answers")
-            made.run("DELETE FROM events")
-            made.run("DELETE FROM snapshot")  # the next writer keeps one
-            made.run("DELETE FROM questions")
+        with origin.transaction(write=False, after=1) as rows, duplicate.transaction(write=True):
+            duplicate.run("DELETE FROM answers")
+            duplicate.run("DELETE FROM events")
+            duplicate.run("DELETE FROM snapshot")  # the next writer keeps one
+            duplicate.run("DELETE FROM questions")
             while some := list(islice(rows, ROWS_AT_A_TIME)):
                 answers = {seq: payload for seq, _, payload in origin.answers([row.seq for row in some])}
                 for row in some:
-                    made.append(row, answers.get(row.seq))
-            made.commit()
+                    duplicate.append(row, answers.get(row.seq))
+            duplicate.commit()
         log.replay()
-        made.settle(whole_log=True)
+        duplicate.settle(whole_log=True)
         log.seal(heads)
         return f"{log.seq}:{log.last}"
     finally:

@@ -64,8 +64,8 @@ def load(text: str) -> tuple[LedgerState, str] | None:
     state.dataset, state.salt, state.since = read["dataset"], bytes.fromhex(read["salt"]), read["since"]
     state.begun = dict(map(tuple, read["begun"]))
     state.places = dict(map(tuple, read.get("named", ())))
-    begun = [Begun.from_body(body) for body in (read["rows"], *read.get("places", ())) if body is not None]
-    state.rows = {record.place: record for record in begun}
+    versions = [Begun.from_body(body) for body in (read["rows"], *read.get("places", ())) if body is not None]
+    state.rows = {record.place: record for record in versions}
     state.together.spent = Epsilon(read["spent"])
     state.follows = Retired.from_body(read["follows"]) if "follows" in read else None
     if read["policy"] is not None:

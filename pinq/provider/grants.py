@@ -61,7 +61,7 @@ def parse_expiry(
 
 
 def future(expires: str | date | None) -> datetime | None:
-    """Reads an expiry as ``parse_expiry`` does. ``QueryError`` for a moment that is past."""
+    """Reads an expiry as ``parse_expiry`` does; raises ``QueryError`` for a past moment."""
     moment = parse_expiry(expires)
     if moment is not None and moment <= now():
         shown = moment.isoformat(sep=" ", timespec="seconds")

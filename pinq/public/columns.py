@@ -110,7 +110,7 @@ _KINDS = {
 
 def said_of(problem: ErrorDetails) -> str:
     """Describes the fault of a field, without the words of the pydantic model."""
-    kind, given, facts = problem["type"], problem.get("input", []), problem.get("ctx", {})
+    kind, value, facts = problem["type"], problem.get("input", []), problem.get("ctx", {})
     if kind in _SIMPLE:
         return _SIMPLE[kind]
     if kind == "json_invalid":
@@ -130,8 +130,8 @@ def said_of(problem: ErrorDetails) -> str:
     if kind == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")
     plain = problem["msg"].removeprefix("Input should be ").removeprefix("String should ")
-    shown = brief(given, 41)
-    named = "" if isinstance(given, (dict, list)) or len(shown) > 40 else f"it is {shown}; "
+    shown = brief(value, 41)
+    named = "" if isinstance(value, (dict, list)) or len(shown) > 40 else f"it is {shown}; "
     if kind.startswith("string_") and kind != "string_type":
         return f"{named}it must {plain}"
     return f"{named}it must be {_KINDS.get(kind.split('_')[0], plain)}"

@@ -116,10 +116,10 @@ class Gate:
 
     async def _admitted(self, http: Request, visit: Visit, work: Work, charges: bool, token: str) -> str:
         """Does a request's work when it is the token's turn."""
-        spoken = http.headers.get(PROTOCOL_HEADER, PROTOCOL)
-        if spoken != PROTOCOL:
+        protocol = http.headers.get(PROTOCOL_HEADER, PROTOCOL)
+        if protocol != PROTOCOL:
             raise QueryError(
-                f"this server speaks protocol {PROTOCOL}, the client {spoken[:20]!r}; install the same "
+                f"this server speaks protocol {PROTOCOL}, the client {protocol[:20]!r}; install the same "
                 f"version of pinq on both sides."
             )
         if "content-length" in http.headers and "transfer-encoding" in http.headers:

@@ -195,9 +195,9 @@ class NoisyRules:
             more = await arithmetic.is_negative((room - noisy) % arithmetic.modulus, signed_bits(2 * largest))
             return await arithmetic.is_zero(more, "stop")
 
-        what, price = "stop" if level else "noisy rows", self.budget.size * self.task.schema.distance
+        label, price = "stop" if level else "noisy rows", self.budget.size * self.task.schema.distance
         answer = await arithmetic.release(
-            what, price, opened, epsilon=self.budget.size, shape=(nodes,), colluding=self.colluding
+            label, price, opened, epsilon=self.budget.size, shape=(nodes,), colluding=self.colluding
         )
         if level:
             return answer.astype(bool)
@@ -221,16 +221,16 @@ class NoisyRules:
         return await self._noisy_largest(arithmetic, scores, attributes.shape, self.budget.choice, price, "attribute")
 
     async def _noisy_largest(
-        self, arithmetic: Arithmetic, scores: Later, shape: tuple[int, ...], loss: Fraction, price: Fraction, what: str
+        self, arithmetic: Arithmetic, scores: Later, shape: tuple[int, ...], loss: Fraction, price: Fraction, label: str
     ) -> np.ndarray:
         """Opens the position of the largest of each row of scores with noise."""
 
         async def opened(noise: Shares) -> np.ndarray:
             noisy = (await scores() + noise) % arithmetic.modulus
             units, _ = await arithmetic.first_largest(noisy, signed_bits(self._largest(loss)))
-            return await _open_positions(arithmetic, units, what)
+            return await _open_positions(arithmetic, units, label)
 
-        opening = arithmetic.release(what, price, opened, epsilon=loss, shape=shape, colluding=self.colluding)
+        opening = arithmetic.release(label, price, opened, epsilon=loss, shape=shape, colluding=self.colluding)
         return (await opening).astype(np.int64)
 
 
@@ -240,21 +240,21 @@ Rule = ExactRules | NoisyRules
 
 def later(make: Callable[[], Awaitable[Shares]]) -> Later:
     """Makes shares at their first use, and once; already opened values need none."""
-    made: list[Shares] = []
+    values: list[Shares] = []
 
     async def shares() -> Shares:
-        if not made:
-            made.append(await make())
-        return made[0]
+        if not values:
+            values.append(await make())
+        return values[0]
 
     return shares
 
 
-async def _open_positions(arithmetic: Arithmetic, units: Shares, what: str) -> np.ndarray:
+async def _open_positions(arithmetic: Arithmetic, units: Shares, label: str) -> np.ndarray:
     """Opens the position of the 1 in each secret unit vector, shape (vectors, length)."""
     # The unit vector 0 0 1 times 0 1 2 is 2, and no product of secrets is needed for that.
     positions = units @ np.arange(units.shape[1], dtype=object)
-    return (await arithmetic.open(positions % arithmetic.modulus, what)).astype(np.int64)
+    return (await arithmetic.open(positions % arithmetic.modulus, label)).astype(np.int64)
 
 
 Progress = Callable[[str], None]

@@ -35,7 +35,7 @@ async def grow_secret(
     Privacy:
         Opens: whether each node stops, so the lengths of paths.
     """
-    width, most = len(task.sizes), max(task.sizes)
+    width, largest = len(task.sizes), max(task.sizes)
     values = np.moveaxis(_padded(task, records.values.T), 0, -1)  # (attributes, most, rows)
     masks, unused, counts = records.present[None], np.ones((1, width), dtype=object), await records.classes()
     chosen: Shares = np.zeros((0, width), dtype=object)
@@ -49,7 +49,7 @@ async def grow_secret(
         if levels:  # only now it is known whose masks are needed
             # Children of nodes 0 and 1 by three values are numbered 0 to 5; where 1 and 5 go on,
             # `parents` is 0 1 and `branches` 1 2.
-            parents, branches = np.divmod(splitting, most)
+            parents, branches = np.divmod(splitting, largest)
             # The rows that have a value of each node's secret attribute, shape (nodes, rows).
             inside = await arithmetic.product(
                 lambda chosen, values, branches=branches: np.stack(
@@ -72,7 +72,7 @@ async def grow_secret(
         padded = _padded(task, tables.reshape(len(splitting), -1, task.classes))
         counts = await arithmetic.product(lambda k, x: (k[:, :, None, None] * x).sum(axis=1), chosen, padded)
         counts = counts.reshape(-1, task.classes)
-        unused = np.repeat((unused - chosen) % arithmetic.modulus, most, axis=0)
+        unused = np.repeat((unused - chosen) % arithmetic.modulus, largest, axis=0)
 
 
 async def classify_by_tree(arithmetic: Arithmetic, task: Task, levels: Sequence[Level], rows: Shares) -> Shares:
@@ -125,9 +125,9 @@ async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> Sh
     labels, end = units[:1], 1
     for size in task.sizes:
         inherited = np.repeat(labels, size, axis=0)
-        own = slice(end, end := end + len(inherited))
+        part = slice(end, end := end + len(inherited))
         # own + empty * (inherited - own): the own class where there are rows.
-        labels = await arithmetic.product(lambda e, u, i: e[:, None] * (i - u) + u, empty[own], units[own], inherited)
+        labels = await arithmetic.product(lambda e, u, i: e[:, None] * (i - u) + u, empty[part], units[part], inherited)
     return (labels @ np.arange(task.classes, dtype=object) % arithmetic.modulus).reshape(len(in_first), -1)
 
 
@@ -144,7 +144,7 @@ async def classify_by_path(arithmetic: Arithmetic, task: Task, labels: Shares, r
 
 
 async def classify_all(
-    arithmetic: Arithmetic, task: Task, classify: Classify, lookups: Sequence[int], own: np.ndarray | None
+    arithmetic: Arithmetic, task: Task, classify: Classify, lookups: Sequence[int], own_rows: np.ndarray | None
 ) -> np.ndarray:
     """Classifies the rows of every party: each party learns the classes of its rows alone.
 
@@ -153,20 +153,19 @@ async def classify_all(
         task: The public facts.
         classify: A function that finds the class of each secret row, as shares of its number.
         lookups: The number of rows that each party looks up; public.
-        own: This party's rows, shape (rows, attributes); missing announced rows count as zeros, which no other party
-            can tell.
+        own_rows: This party's rows, shape (rows, attributes); missing announced rows count as zeros, secretly.
 
     Returns:
         The class of each of this party's rows.
     """
-    own = np.zeros((0, len(task.sizes)), dtype=np.int64) if own is None else own
+    own_rows = np.zeros((0, len(task.sizes)), dtype=np.int64) if own_rows is None else own_rows
     classes = np.zeros(0, dtype=np.int64)
     for owner, rows in enumerate(lookups):
         if rows:
-            bits = one_hot(task.sizes, own.T, rows).T if owner == arithmetic.party else None
+            bits = one_hot(task.sizes, own_rows.T, rows).T if owner == arithmetic.party else None
             shared = await arithmetic.share(bits, owner, (rows, sum(task.sizes)))
             opened = await arithmetic.open(await classify(shared), "looked up", owner)
-            classes = opened[: len(own)].astype(np.int64) if owner == arithmetic.party else classes
+            classes = opened[: len(own_rows)].astype(np.int64) if owner == arithmetic.party else classes
     return classes
 
 

@@ -137,12 +137,12 @@ class LocalTables:
 
     async def tables(self, paths: Sequence[Path], attributes: np.ndarray) -> Shares:
         """The counts of rows by class and value of each of a node's attributes, concatenated, (values, classes)."""
-        own = [
+        counts = [
             self._count(self._within(path), attribute)
             for path, row in zip(paths, attributes, strict=True)
             for attribute in row
         ]
-        return await self._arithmetic.sum_of_inputs(np.concatenate(own))
+        return await self._arithmetic.sum_of_inputs(np.concatenate(counts))
 
     def _within(self, path: Path) -> np.ndarray:
         """The rows of a node, selected from those of its parent, and remembered for those below it."""
@@ -187,8 +187,8 @@ class Records:
         sent = np.concatenate([shared_values, np.arange(n_values, n_values + task.classes)])
         blocks = []
         for owner, rows in enumerate(task.rows):
-            own = one_hot(sizes, self._holding.each, rows)[sent] if owner == self._arithmetic.party else None
-            blocks.append(await self._arithmetic.share(own, owner, (len(sent), rows)))
+            bits = one_hot(sizes, self._holding.each, rows)[sent] if owner == self._arithmetic.party else None
+            blocks.append(await self._arithmetic.share(bits, owner, (len(sent), rows)))
         shared = np.concatenate(blocks, axis=1)
         self.labels = shared[len(shared_values) :]
         values = np.zeros((n_values, shared.shape[1]), dtype=object)

@@ -68,12 +68,12 @@ class Link:
     party = 0
     parties = 1
 
-    async def exchange(self, what: str, own: Mapping[int, bytes], senders: Iterable[int]) -> Mapping[int, bytes]:
+    async def exchange(self, step: str, messages: Mapping[int, bytes], senders: Iterable[int]) -> Mapping[int, bytes]:
         """Sends a message to each other party, and waits for the messages of others in this step.
 
         Args:
-            what: The name of the step, equal at all parties.
-            own: The message to each receiver.
+            step: The name of the step, equal at all parties.
+            messages: The message to each receiver.
             senders: The parties that send a message.
         """
         return {}
@@ -166,18 +166,18 @@ class Sharing:
         return self._through(dealt, -1).reshape(points.shape)
 
     async def _dealt(
-        self, what: str, values: np.ndarray | None, dealers: Sequence[int], size: int
+        self, step: str, values: np.ndarray | None, dealers: Sequence[int], size: int
     ) -> dict[int, np.ndarray]:
         """Deals numbers to all; returns this party's shares of each dealer's."""
         if self.party not in dealers or values is None:
-            return await self._exchange(what, {}, dealers, size)
+            return await self._exchange(step, {}, dealers, size)
         # A number 5 on 5 + 3x: the parties at 1, 2 and 3 get 8, 11 and 14.
         drawn = self._read(SYSTEM.take(self.threshold * size * self._long), self._long)
-        own = {number: values.astype(object) % self.modulus for number in self._everybody}
+        messages = {number: values.astype(object) % self.modulus for number in self._everybody}
         for power, coefficients in enumerate(drawn.reshape(self.threshold, size), 1):
-            for number in own:
-                own[number] = (own[number] + coefficients * (number + 1) ** power) % self.modulus
-        return {self.party: own.pop(self.party)} | await self._exchange(what, own, dealers, size)
+            for number in messages:
+                messages[number] = (messages[number] + coefficients * (number + 1) ** power) % self.modulus
+        return {self.party: messages.pop(self.party)} | await self._exchange(step, messages, dealers, size)
 
     async def opened(self, shares: Shares, degree: int | None = None, receiver: int | None = None) -> np.ndarray:
         """Opens numbers from 0 to below the prime to all parties, or to one; the others get zeros.
@@ -191,19 +191,19 @@ class Sharing:
         party, parties = self.party, len(self._everybody)
         senders = parties - 1 if degree is None else degree
         receivers = [(party + step) % parties for step in range(1, senders + 1)]
-        own = {number: shares.reshape(-1) for number in receivers if receiver in (None, number)}
+        messages = {number: shares.reshape(-1) for number in receivers if receiver in (None, number)}
         if receiver not in (None, party):
-            await self._exchange("opening", own, (), shares.size)
+            await self._exchange("opening", messages, (), shares.size)
             return np.zeros(shares.shape, dtype=object)
         others = [(party - step) % parties for step in range(1, senders + 1)]
-        points = {party: shares.reshape(-1)} | await self._exchange("opening", own, others, shares.size)
+        points = {party: shares.reshape(-1)} | await self._exchange("opening", messages, others, shares.size)
         if degree is None:
             self._require_fitting(points)
             points = dict(sorted(points.items())[: self.threshold + 1])
         return self._through(points, -1).reshape(shares.shape)
 
     async def _exchange(
-        self, what: str, own: Mapping[int, np.ndarray], senders: Iterable[int], size: int
+        self, step: str, messages: Mapping[int, np.ndarray], senders: Iterable[int], size: int
     ) -> dict[int, np.ndarray]:
         """Sends numbers to other parties; returns ``size`` numbers of each sender."""
         if not size:
@@ -211,11 +211,11 @@ class Sharing:
         width = self._width
         sent = {
             number: b"".join([value.to_bytes(width, "little") for value in values.tolist()])
-            for number, values in own.items()
+            for number, values in messages.items()
         }
         received = {}
         others = [number for number in senders if number != self.party]
-        for number, content in (await self._link.exchange(f"{what} {size}", sent, others)).items():
+        for number, content in (await self._link.exchange(f"{step} {size}", sent, others)).items():
             if len(content) != size * width:
                 raise SessionError(f"party {number} sent {len(content)} bytes in place of {size * width}.")
             received[number] = self._read(content, width)
@@ -288,19 +288,19 @@ class Arithmetic(Sharing):
         self._drawn = 0
         self._power = optional("gmpy2", "secure", "secure computation needs gmpy2").powmod_base_list
 
-    async def open(self, secrets: Shares, what: str, receiver: int | None = None) -> np.ndarray:
+    async def open(self, secrets: Shares, label: str, receiver: int | None = None) -> np.ndarray:
         """Opens secrets to all parties, or to one; the others get zeros."""
         numbers = self.signed(await self.opened(secrets, receiver=receiver))
-        return self._noted(numbers, what) if receiver in (None, self.party) else numbers
+        return self._noted(numbers, label) if receiver in (None, self.party) else numbers
 
     def _noted(self, numbers: np.ndarray, label: str) -> np.ndarray:
         if numbers.size:
             self.rounds.opened.append(Opened(label, tuple(int(number) for number in numbers.ravel())))
         return numbers
 
-    async def is_zero(self, secrets: Shares, what: str) -> np.ndarray:
+    async def is_zero(self, secrets: Shares, label: str) -> np.ndarray:
         """Opens whether each secret is 0, and nothing else."""
-        return self._noted(await self._is_zero(secrets), what)
+        return self._noted(await self._is_zero(secrets), label)
 
     async def _is_zero(self, secrets: Shares) -> np.ndarray:
         masked = secrets.reshape(-1) * await self._common(secrets.size, self._long) + await self._zeros(secrets.size)
@@ -318,21 +318,23 @@ class Arithmetic(Sharing):
         half = pow(2, -1, prime)
         signs = await self._signs((bits + 1) * size)
         ours, sign = (signs[size:].reshape(bits, size) + 1) * half % prime, signs[:size]
-        values = np.array([1 << place for place in range(bits)], dtype=object)
+        values = np.array([1 << bit for bit in range(bits)], dtype=object)
         low = values @ ours
         # A secret -3 of 4 bits and a low mask of 9, 1001, below a high one: 16 - 3 + 9 = 22 and a
         # multiple of 16 are opened, of which 6 = 0110 is left. 6 is below 9, and -3 modulo 16 is 6 -
         # 9 + 16 = 13, more than the secret itself by 16: it is negative.
         high = await self._common(size, SECURITY // 8)
         masked = (secrets.reshape(-1) + whole + low + high * whole) % prime
-        seen = await self.opened(masked, self.threshold) % whole
-        theirs = np.array([[number >> place & 1 for number in seen.tolist()] for place in range(bits)], dtype=object)
+        masked_value = await self.opened(masked, self.threshold) % whole
+        public_bits = np.array(
+            [[number >> bit & 1 for number in masked_value.tolist()] for bit in range(bits)], dtype=object
+        )
         # The mask is larger if it has 1 and the other number 0 at the highest bit that differs. With the random sign +1
         # some term is 0 if the mask is not larger, with -1 if it is. So a term that is 0 reveals nothing. For higher
         # bits, 3 for each difference keeps the term from being 0.
-        differ = (ours + theirs - 2 * theirs * ours)[::-1]
+        differ = (ours + public_bits - 2 * public_bits * ours)[::-1]
         above = np.cumsum(np.concatenate([np.zeros((1, size), dtype=object), differ]), axis=0)
-        lead = np.concatenate([(ours - theirs)[::-1], np.full((1, size), -1, dtype=object)])
+        lead = np.concatenate([(ours - public_bits)[::-1], np.full((1, size), -1, dtype=object)])
         terms = (sign + lead + 3 * above) % prime
         while len(terms) > 1:
             paired = len(terms) // 2
@@ -340,7 +342,7 @@ class Arithmetic(Sharing):
             terms = np.concatenate([both, terms[2 * paired :]])
         none = 1 - 2 * (await self._is_zero(terms[0])).astype(object)
         larger = (none * sign + 1) * half  # 1 where our mask is larger than the rest
-        negative = (seen - low + whole * larger - secrets.reshape(-1)) * pow(whole, -1, prime)
+        negative = (masked_value - low + whole * larger - secrets.reshape(-1)) * pow(whole, -1, prime)
         return (negative % prime).reshape(secrets.shape)
 
     async def _signs(self, size: int) -> Shares:
@@ -379,20 +381,20 @@ class Arithmetic(Sharing):
     async def _share_keys(self) -> None:
         """Makes the keys of all sets: the first party of a set draws its key and sends it to the others."""
         party = self.party
-        own = {one: SYSTEM.take(KEY) for one in self._sets if one[0] == party}
+        drawn = {one: SYSTEM.take(KEY) for one in self._sets if one[0] == party}
         others = [other for other in self._everybody if other != party]
-        sent = {other: b"".join(key for one, key in own.items() if other in one) for other in others}
+        sent = {other: b"".join(key for one, key in drawn.items() if other in one) for other in others}
         received = dict(await self._link.exchange("keys", sent, others))
         for one in self._sets:
             if one[0] != party:
-                own[one], received[one[0]] = received[one[0]][:KEY], received[one[0]][KEY:]
-        if any(len(key) != KEY for key in own.values()) or any(received.values()):
+                drawn[one], received[one[0]] = received[one[0]][:KEY], received[one[0]][KEY:]
+        if any(len(key) != KEY for key in drawn.values()) or any(received.values()):
             raise SessionError("a party sent keys that are none. Do all parties run the same version?")
-        self._keys = {one: own[one] for one in self._sets}
+        self._keys = {one: drawn[one] for one in self._sets}
 
     async def release(
         self,
-        what: str,
+        label: str,
         price: Fraction,
         work: Callable[[Shares], Awaitable[np.ndarray]],
         *,
@@ -403,7 +405,7 @@ class Arithmetic(Sharing):
         """Opens the answer of one query with noise, a value for each entry of the first axis of its numbers.
 
         Args:
-            what: The opened values.
+            label: The opened values.
             price: Its cost, in the session's terms.
             work: A function that opens the answer, from shares of the noise; not called for a known answer.
             epsilon: The loss of each number's noise.
@@ -417,7 +419,7 @@ class Arithmetic(Sharing):
         def draw(source: Bits) -> np.ndarray:
             return own_noise(shape, epsilon, self.parties - colluding, source, self.plays)
 
-        return await self.rounds.ask(what, price, shape[0], draw, opened)
+        return await self.rounds.ask(label, price, shape[0], draw, opened)
 
     async def sums_of_fractions(self, over: Shares, under: Shares, sizes: np.ndarray) -> tuple[Shares, Shares]:
         """Adds up each of several concatenated lists of fractions.
@@ -481,8 +483,8 @@ class Arithmetic(Sharing):
         marks = units[:, waits:]
         # The mark of the last meeting is 1, so there the second's is the bit itself.
         of_second = second_won if length == 2 else await self.product(lambda u, c: u * c, marks, second_won)
-        met = np.stack([(marks - of_second) % self.modulus, of_second], axis=2).reshape(lists, -1)
-        return np.concatenate([units[:, :waits], met], axis=1), largest
+        pairs = np.stack([(marks - of_second) % self.modulus, of_second], axis=2).reshape(lists, -1)
+        return np.concatenate([units[:, :waits], pairs], axis=1), largest
 
 
 def _winners(first: Shares, second: Shares, second_won: Shares) -> Shares:

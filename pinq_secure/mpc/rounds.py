@@ -83,16 +83,16 @@ class Rounds:
         key: The key of this party's noise; None to draw one.
     """
 
-    def __init__(self, company: Company | None = None, kept: Sequence[str] = (), key: bytes | None = None) -> None:
+    def __init__(self, company: Company | None = None, earlier: Sequence[str] = (), key: bytes | None = None) -> None:
         self.opened: list[Opened] = []
-        self._company, self._kept = company or Company(), kept
+        self._company, self._kept = company or Company(), earlier
         self._key = SYSTEM.take(32) if key is None else key
         self._number, self._loss, self._place = 0, Fraction(0), FIRST
         self._ended = time.monotonic()
 
     async def ask(
         self,
-        what: str,
+        label: str,
         epsilon: Fraction,
         size: int,
         draw: Callable[[Bits], np.ndarray],
@@ -103,7 +103,7 @@ class Rounds:
         """Opens the answer of one query.
 
         Args:
-            what: The opened values.
+            label: The opened values.
             epsilon: The cost of the query, in the session's terms.
             size: The number of opened values.
             draw: A function that draws this party's noise from a source of bits.
@@ -113,10 +113,10 @@ class Rounds:
         number = self._number
         # Prices are rounded up together: three thirds of a nano cost one.
         nano = math.ceil((self._loss + epsilon) * NANO) - math.ceil(self._loss * NANO)
-        place = _digest(f"{self._place} {number} {what} {nano}".encode() + query)
+        place = _digest(f"{self._place} {number} {label} {nano}".encode() + query)
         if number < len(self._kept):
             values = self._read(number, place, size)
-            self.opened.append(Opened(what, tuple(values)))
+            self.opened.append(Opened(label, tuple(values)))
             answer = np.array(values, dtype=object)
             self._company.pay(number, place, nano, len(values))
         else:

@@ -273,11 +273,11 @@ class Network(Link):
 
     # Exchanges
 
-    async def exchange(self, what: str, own: Mapping[int, bytes], senders: Iterable[int]) -> dict[int, bytes]:
+    async def exchange(self, step: str, messages: Mapping[int, bytes], senders: Iterable[int]) -> dict[int, bytes]:
         """Sends messages, and waits for those of others; see ``Link``."""
-        label, received, senders = self._say(what, own), {}, list(senders)
-        for number, (theirs, message) in zip(senders, await self._next(senders, None), strict=True):
-            if theirs != label:
+        label, received, senders = self._say(step, messages), {}, list(senders)
+        for number, (their_step, message) in zip(senders, await self._next(senders, None), strict=True):
+            if their_step != label:
                 raise SessionError(
                     f"{self.name(number)} takes another step than {self.name(self.party)}. "
                     f"Do all parties run the same version? {self.again}"

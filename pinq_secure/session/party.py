@@ -59,17 +59,19 @@ async def take_part(
     progress: Progress = lambda text: None,
 ) -> Outcome:
     """Runs one party's part of a session to its end."""
-    asked, task, miner = rounds or Rounds(), session.task, session.miner()
+    all_rounds, task, miner = rounds or Rounds(), session.task, session.miner()
     if miner is not None:
         sums = Sharing(link, session.bits + 1).sums
         pooling = session.colluding_parties
-        fitted = await fit_jointly(miner, task, holding, sums, asked, colluding=pooling, plays=plays, progress=progress)
+        fitted = await fit_jointly(
+            miner, task, holding, sums, all_rounds, colluding=pooling, plays=plays, progress=progress
+        )
         card = fitted if session.protocol == "scorecard" else None
-        return Outcome(getattr(fitted, "tree_", None), scorecard=card, opened=tuple(asked.opened))
+        return Outcome(getattr(fitted, "tree_", None), scorecard=card, opened=tuple(all_rounds.opened))
     lookups = [member.lookups for member in session.parties]
     if plays > 1:  # all rows are one party's, and so is all that is looked up
         task, lookups = replace(task, rows=(task.max_rows,)), [sum(lookups)]
-    arithmetic = Arithmetic(link, session.bits, asked, plays)
+    arithmetic = Arithmetic(link, session.bits, all_rounds, plays)
     return await grow(arithmetic, task, session.rule(), holding, session.protocol, lookups, own_lookups, progress)
 
 
@@ -132,11 +134,11 @@ class _Run(Company):
         self._network = network = Network(session, joining.party, joining.identity, self._booking.kept())
         reason: str | None = "it was interrupted"
         try:
-            run, kept = await network.join(joining.wait, joining.listen, joining.progress)
+            run, earlier = await network.join(joining.wait, joining.listen, joining.progress)
             self._booking.begin(run)
             joining.progress(f"all {len(session.parties)} parties agree on session {session.digest[:16]}")
-            if kept:
-                joining.progress(f"{len(kept)} rounds were opened before, and are not paid again")
+            if earlier:
+                joining.progress(f"{len(earlier)} rounds were opened before, and are not paid again")
             await network.ready()
             began, busy = time.perf_counter(), time.process_time()
             outcome = await take_part(
@@ -144,7 +146,7 @@ class _Run(Company):
                 network,
                 self._holding,
                 self._lookups,
-                rounds=Rounds(self, kept, self._booking.noise_key(len(kept))),
+                rounds=Rounds(self, earlier, self._booking.noise_key(len(earlier))),
                 progress=joining.progress,
             )
             traffic = Traffic(network.sent, time.perf_counter() - began, time.process_time() - busy)

@@ -587,8 +587,8 @@ class AnyCrossScorer(Scorer[AnyCross]):
         table = cast(Listed, counted.tables[self.table])
         numbers, single = np.arange(self.members, dtype=np.int64), np.ones(self.members, dtype=np.int64)
         for row in rows:
-            mine = slice(None) if len(counted.parts) == 1 else table.parts == row
-            codes, counts = table.codes[:, mine], table.counts[mine]
+            of_part = slice(None) if len(counted.parts) == 1 else table.parts == row
+            codes, counts = table.codes[:, of_part], table.counts[of_part]
             cross = Crossing(codes[:-1], codes[-1], counts, tuple(self._sizes), self.frame.classes[0].size)
             yield Runs(
                 cross.member_scores(self.candidate.size, self.frame.scores, counted.deadline.check),

@@ -155,8 +155,8 @@ class Selection:
             choices of epsilon / k (sequential composition); k follows from the request.
         """
         lists = [self._lists[which] for which in self.which[counted.start : counted.start + len(counted.parts)]]
-        # The first of every list, then the second; with 2 candidates where another part has 5, two
-        # choices, and None three times.
+        # One choice from the first candidates of all lists, one from the second ones, and so on. A list of 2 beside
+        # one of 5 gives two choices, and None three times.
         slots = [slice(place, place + 1) for place in range(self.choices)] if self.each else [slice(None)]
         picks = [self._pick(counted, [offer[slot] for offer in lists], epsilon / self.choices) for slot in slots]
         return [pick[row] for row in range(len(lists)) for pick in picks]
@@ -202,8 +202,7 @@ class Selection:
 
     def _flipped(self, offers: Sequence[Sequence[Runs]], epsilon: Fraction) -> list[Spec]:
         """Chooses for each of some parts among the members of its candidates, all equally likely."""
-        # Members are numbered through: those of the first candidate's first run, of its second
-        # run, ..., of the second candidate.
+        # All members have consecutive numbers: first those of the first candidate, run by run, then those of the second.
         runs = [candidate for offered in offers for candidate in offered]
         members = np.concatenate([candidate.members for candidate in runs])
         scores = np.concatenate([candidate.scores for candidate in runs]).repeat(members)
