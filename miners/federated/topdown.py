@@ -105,7 +105,7 @@ class InTurns(FederatedStrategy):
 
     Attributes:
         candidates: The candidates for the split of each node.
-        decay: Whether each of an owner's levels gets half of the one before, instead of as much.
+        decay: Whether each of an owner's levels gets half of the one before, instead of the same.
     """
 
     candidates: Sequence[SplitCandidate]
@@ -113,7 +113,7 @@ class InTurns(FederatedStrategy):
 
     def steps(self) -> list[Step]:
         rest = self.problem.epsilon - self._size_loss
-        # Of equal owners, at most one for each level gets a turn.
+        # With owners of equal size, at most one owner for each level gets a turn.
         names = [f"owner {number}" for number in range(1, min(self.owners, max(1, self.depth)) + 1)]
         turns = self.turns(dict.fromkeys(names, rest - self.leaves), dict.fromkeys(names, 1.0), 0)
         size = [Step(self.size_query("each owner"), 0, self._size_loss)] if self._size_loss else []
@@ -197,8 +197,8 @@ class InTurns(FederatedStrategy):
 def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
     """Distributes levels in proportion to the sizes, by D'Hondt's rule, the largest first.
 
-    So each choice is about as clear as any other: twice the rows, twice as many turns, half the
-    loss for each. Owners of few rows may get none.
+    So all choices are about equally exact: an owner of twice the rows has twice as many turns, each
+    at half the loss. Owners of few rows may get none.
     """
     turns: list[str] = []
     for _ in range(levels):
@@ -239,7 +239,7 @@ class OwnersTreeFit(OwnersFit):
     def learn(self, source: CountSource) -> Tree:
         problem = self.strategy.problem
         nodes = self.strategy.grow(GrowthTask(source, problem, self.resume))
-        for node in nodes:  # by the last owners, so that all counts are of the same people
+        for node in nodes:  # from the remaining owners only, so that all counts are of the same people
             node.pool(source)
         estimated = estimated_nodes([nodes], problem.cells, problem.classes, CERTAINTY)[0]
         tree = Tree(problem.schema, str(problem.target), estimated)

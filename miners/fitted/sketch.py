@@ -129,11 +129,11 @@ def sketch(
         if depths[index] > limit:
             continue
         is_last = depths[index] == limit
-        # A node gives its children their names before they are drawn: parents stand before them.
+        # Parents come before their children, so a node names its children first.
         if not is_last:
             names |= zip(node.children, part_names(node, schema), strict=True)
             parents |= dict.fromkeys(node.children, index)
-        # Of a numeric target the second end's weight is shown.
+        # For a numeric target the weight of its upper end is shown.
         shares = probabilities[index] if means is None else probabilities[index, 1:]
         vote, mix = _votes(classes, shares) if means is None else _mean(schema.numeric(target.name), means[index])
         if node.label is not None:

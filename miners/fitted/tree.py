@@ -90,8 +90,8 @@ class TreeArrays:
         value: Class probabilities, shape (n, classes), as ``predict_proba`` gives them to rows that stop there; for
             regression means, shape (n, 1); for a tree without counts 1 for the class of a node, else 0.
         n_node_samples: Estimated rows, shape (n,), not whole and at least 0; NaN without counts.
-        impurity: Gini impurity of ``value``, shape (n,); NaN for regression, without a query of the spread, and without
-            counts.
+        impurity: Gini impurity of ``value``, shape (n,); NaN for regression, whose spread is not queried,
+            and without counts.
     """
 
     features: tuple[str, ...]
@@ -204,12 +204,12 @@ def faint_of(trees: Sequence[Tree], copies: int = 1) -> tuple[str, ...]:
     """Warns of classes, or ends of a numeric target, with too few rows for their noise; empty for none.
 
     A number of rows of at least four deviations of its noise is right within a factor of two in 95
-    % of cases. The predictions of leaves, weighted by their rows, should add up to it as exactly.
+    % of cases. The predictions of leaves, weighted by their rows, should add up to it within the same factor.
     If they do not, the noise in the leaves is large, or the trees disagree.
 
     Args:
         trees: All trees of a model.
-        copies: The number of trees that have all rows; 1 where each row is in one tree.
+        copies: The number of trees that have all rows; 1 if each row is in one tree.
     """
     noise = sum(tree.nodes[0].counts_deviation or 0.0 for tree in trees) / len(trees) ** 0.5 / copies
     rows = np.sum([tree.nodes[0].counts for tree in trees], axis=0) / copies

@@ -165,12 +165,14 @@ def independence(
         a: The first column; a numeric one needs declared cuts, or ``Cuts``.
         b: The second column.
         epsilon: The cost of all counts together.
-        test: ``"pearson"`` for chi-square, ``"log-likelihood"`` for G, or ``"trend"`` for ordered parts (for a column of two parts the test of Cochran and Armitage).
+        test: ``"pearson"`` for chi-square, ``"log-likelihood"`` for G, or ``"trend"`` for
+            ordered parts (for a column of two parts the test of Cochran and Armitage).
         level: The confidence level of the interval.
         reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
-        ``statistic``, ``df`` and ``pvalue`` of the test, and Cramer's V with its interval; for a trend the correlation. ``observed`` and ``expected_freq`` are the tables.
+        ``statistic``, ``df`` and ``pvalue`` of the test, and Cramer's V with its interval; for a trend the
+        correlation. ``observed`` and ``expected_freq`` are the tables.
 
     Raises:
         QueryError: The request is malformed.

@@ -225,7 +225,7 @@ class Quantile(NumericStatistic):
     """Quantiles: numbers that have a given share of the values below them.
 
     Attributes:
-        shares: Increasing, between 0 and 1.
+        shares: The shares, increasing, between 0 and 1.
     """
 
     shares: tuple[Fraction, ...] = (Fraction(1, 2),)

@@ -246,7 +246,7 @@ class NumericStatistic(Statistic):
     def _cells_left(self, groups: Parts) -> np.ndarray:
         """The cells [first, end) that splits leave to each group, shape (groups, 2).
 
-        All cells for missing values only.
+        A group of missing values only has all cells.
         """
         intervals = [part.interval(self.column, self._numeric) for part in groups.part_set]
         cells = [(first, end) if first < end else (0, self._numeric.cells) for first, end in intervals]
@@ -361,7 +361,7 @@ class Variance(NumericStatistic):
 
     @property
     def _exactness(self) -> float:
-        """Epsilon for a row, times the rows of a group if ``max_rows`` rows were in equal groups."""
+        """Epsilon for a row, times the rows of each group if all had equal parts of ``max_rows``."""
         return float(self.epsilon.per_row(self.schema.distance)) * self.schema.max_rows / self.groups
 
     @property

@@ -385,7 +385,7 @@ def _ways(prepared: PreparedQuery) -> set[Hashable]:
 
 
 def _columns(partitions: Iterable[Partition | None]) -> int:
-    """The number of distinct sources of partitions, at most two; cuts of a column are one source, its other uses another."""
+    """The number of distinct sources of partitions, at most two; a column's cuts are one, its other uses another."""
     axes = (axis for partition in partitions if partition is not None for axis in partition.axes)
     return min(2, len({(axis.source, axis.thresholds is None) for axis in axes}))
 

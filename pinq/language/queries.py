@@ -497,7 +497,8 @@ class Answer(_Frozen):
     Attributes:
         epsilon: The charge of each part, decimal text; the whole collection costs no more.
         values: Counts, sums or averages in the parts' flat order; or for ``exp_mech`` positions in
-            ``chosen``, -1 for none. With ``each`` every part has as many values as the longest list has candidates; with ``EnoughRows`` the values are numbers of splits.
+            ``chosen``, -1 for none. With ``each`` every part has as many values as the
+            longest list has candidates; with ``EnoughRows`` the values are numbers of splits.
         chosen: For ``exp_mech``: the distinct specs that were chosen.
         scale: Scale of the discrete Laplace noise in the answer's units; None without noise.
         grid: Distance of neighbouring possible answers.

@@ -242,7 +242,7 @@ class Workers:
                 await self._changed.wait_for(lambda: self._closed or self._idle or not self.alive)
                 if self._closed or not self.alive:
                     break
-                # The first worker with a recent heartbeat: it has opened most datasets, and a stopped worker sends none.
+                # The first worker with a recent heartbeat: it has opened most datasets; a stopped worker sends none.
                 latest = max(worker.life for worker in self._idle)
                 worker = next(worker for worker in self._idle if worker.life > latest - 2 * LOOK_SECONDS)
                 coming = worker.outcome = asyncio.get_running_loop().create_future()

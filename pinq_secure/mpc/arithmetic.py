@@ -156,10 +156,10 @@ class Sharing:
         Degree two: sums and public multiples of products of two secrets.
         """
         # Shares are points on polynomials of degree t, and a product of two of them is a point on
-        # one of degree 2t, which 2t + 1 parties together determine. Each deals its point out again,
-        # on a polynomial of degree t, and what these add up to may be multiplied again. Example: t =
-        # 1, secrets 2 and 3 on 2 + x and 3 + 2x: the parties at 1, 2 and 3 multiply 3 * 5, 4 * 7 and
-        # 5 * 9, points of 6 + 7x + 2x^2, which is 6 at 0.
+        # one of degree 2t, which 2t + 1 parties together determine. Each deals its point again, on
+        # a polynomial of degree t, and their weighted sum may be multiplied again. Example: t = 1, secrets
+        # 2 and 3 on 2 + x and 3 + 2x: the parties at 1, 2 and 3 multiply 3 * 5, 4 * 7 and 5 * 9, points of
+        # 6 + 7x + 2x^2, which is 6 at 0.
         points = function(*secrets) % self.modulus
         dealers = self._everybody[: 2 * self.threshold + 1]
         dealt = await self._dealt("product", points.reshape(-1), dealers, points.size)
@@ -321,7 +321,7 @@ class Arithmetic(Sharing):
         values = np.array([1 << bit for bit in range(bits)], dtype=object)
         low = values @ ours
         # A secret -3 of 4 bits and a low mask of 9, 1001, below a high one: 16 - 3 + 9 = 22 and a
-        # multiple of 16 are opened, of which 6 = 0110 is left. 6 is below 9, and -3 modulo 16 is 6 -
+        # multiple of 16 are opened, whose rest modulo 16 is 6 = 0110. 6 is below 9, and -3 modulo 16 is 6 -
         # 9 + 16 = 13, more than the secret itself by 16: it is negative.
         high = await self._common(size, SECURITY // 8)
         masked = (secrets.reshape(-1) + whole + low + high * whole) % prime
@@ -405,7 +405,7 @@ class Arithmetic(Sharing):
         """Opens the answer of one query with noise, a value for each entry of the first axis of its numbers.
 
         Args:
-            label: The opened values.
+            label: The name of the opened values.
             price: Its cost, in the session's terms.
             work: A function that opens the answer, from shares of the noise; not called for a known answer.
             epsilon: The loss of each number's noise.

@@ -84,7 +84,8 @@ class Network(Link):
         versions = {"arithmetic": str(ARITHMETIC), "pinq-miners": version("pinq-miners")}
         self._hello = Hello(party=party, text=session.text, versions=versions, kept=kept or [])
         self._last_error = ""
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)  # it prints traces of strangers
+        # The default prints traces that strangers cause.
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
 
     def name(self, number: int) -> str:
         """The name of a party in messages."""
@@ -125,7 +126,7 @@ class Network(Link):
         if self.party == 0:
             return
         member, tls = self.session.parties[self.party], self._context(server=True)
-        # Without certificates nobody from elsewhere is listened to.
+        # Without certificates it listens on the session's host alone.
         host = member.host if address is None and tls is None else address
         try:
             self._server = await asyncio.start_server(self._meet, host, member.port, ssl=tls, limit=BUFFER)
@@ -192,7 +193,7 @@ class Network(Link):
         try:
             if number is not None:
                 self._greet(writer)
-            # A session, and the numbers that its rounds opened.
+            # The limit for a session and the opened numbers of its rounds.
             message = await frame(reader, 2**24)
             claimed = Hello.model_validate_json(message[1]).party
             tls = writer.get_extra_info("ssl_object")  # without TLS, on one machine, a party's claim is trusted
@@ -205,7 +206,7 @@ class Network(Link):
             number, self._writers[claimed] = claimed, writer
             while True:
                 await self._arrived[number].put(message)
-                # The shares of as many records as a session may have.
+                # The limit for the shares of the largest number of records.
                 message = await frame(reader, 2**30)
         except (ValueError, RecursionError) as error:
             fault = (str(error) or type(error).__name__).splitlines()[0]

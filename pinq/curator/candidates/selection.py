@@ -202,7 +202,7 @@ class Selection:
 
     def _flipped(self, offers: Sequence[Sequence[Runs]], epsilon: Fraction) -> list[Spec]:
         """Chooses for each of some parts among the members of its candidates, all equally likely."""
-        # All members have consecutive numbers: first those of the first candidate, run by run, then those of the second.
+        # Members have consecutive numbers: first those of the first candidate, run by run, then those of the second.
         runs = [candidate for offered in offers for candidate in offered]
         members = np.concatenate([candidate.members for candidate in runs])
         scores = np.concatenate([candidate.scores for candidate in runs]).repeat(members)
