@@ -191,7 +191,7 @@ def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: E
 
     A rule of thumb (docs/defaults.md): one level more for each doubling of rows x epsilon, 2.4
     levels less for each doubling of the logarithm of the number of candidates, over which a noisy
-    selection blurs scores; and so many ``fewer``.
+    selection blurs scores. ``fewer`` is subtracted.
     """
     return min(max(0, round(_levels(schema, names, rows, epsilon) - fewer)), MAX_LEVELS)
 
@@ -205,7 +205,7 @@ def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: E
     """
     # 1,000,000 rows of 14 attributes with 12,600 candidates: 2^23 / 12,600 = 664 nodes, so nine levels.
     nodes = max(MAX_SCORED, SCORED_SHARE * rows * len(names)) / _all_candidates(schema, names)
-    # From 2.5 levels too few on the first split is noise.
+    # With 2.5 levels too few, or more, the first split is noise.
     supported = levels_carried(schema, names, rows, epsilon) or int(_levels(schema, names, rows, epsilon) >= -2.5)
     return min(supported, max(1, int(math.log2(nodes))))
 
@@ -219,8 +219,8 @@ def _levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon)
     # 100,000 rows at epsilon 1, 50 candidates: lg 100,000 = 16.6, less 2.4 lg ln 51 = 4.7, less
     # 1.4, so 10.5 levels.
     loss = float(epsilon.per_row(schema.distance))
-    several = math.log(_all_candidates(schema, names) + 1)
-    return math.log2(max(1.0, rows * loss)) - 2.4 * math.log2(max(1.0, several)) - 1.4
+    log_candidates = math.log(_all_candidates(schema, names) + 1)
+    return math.log2(max(1.0, rows * loss)) - 2.4 * math.log2(max(1.0, log_candidates)) - 1.4
 
 
 def _all_candidates(schema: Schema, names: Iterable[str]) -> int:
@@ -265,7 +265,7 @@ def random_split(schema: Schema, names: Sequence[str], part: Part, random: np.ra
 WIDTHS = (2, 4, 6, 8, 12, 16, 24, 32)
 PAIR_BINS, PAIR_CELLS = 6, 64  # intervals of a number in a pair of attributes, and its cells at most
 FEW_WIDTHS = 4  # up to so many widths, round numbers are powers of ten alone
-FINE = 100  # the round numbers 2 and 5 are cuts from this part of the range up
+FINE = 100  # 2 and 5 times powers of ten are cuts only where the power is at least the range divided by this
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``LinearRegression``: coefficients with errors that include noise, residuals, and a shift by shortening.
+"""``LinearRegression``: coefficients with errors that include noise, residuals, and the shift by shortened rows.
 
 With A = Σ x x' and b = Σ x y of the answers, least squares is b = A β + η. η has independent parts: the
 residuals of the rows, Σ x e; the noise of b; the noise of A times β; and the effect of shortened rows. A
@@ -280,19 +280,19 @@ class NoisySums:
         sums, true = vectors.T @ self.cross, np.maximum(values, 0)
         least = LEAST_PRIOR / len(values)
         prior, residual = 2 * least, 1.0
-        mean, remaining = np.zeros(len(values)), np.zeros(len(values))
+        mean, factors = np.zeros(len(values)), np.zeros(len(values))
         for _ in range(ROUNDS):
             # Along an eigenvector of value a, b = a β + η; the variance of η is the noise plus a times the residual.
             spread_ = self.noise**2 * (self.larger**2 + prior * len(values)) + residual * true
             variances = 1 / (true**2 / spread_ + 1 / prior)
-            remaining = variances * true / spread_
-            mean = remaining * sums
+            factors = variances * true / spread_
+            mean = factors * sums
             prior = max(float(mean @ mean + variances.sum()) / len(values), least)
             residual = (self.square - 2 * float(mean @ sums) + float(mean**2 @ true)) / self.rows
             residual = min(max(residual, self._least_residual), max(self.square / self.rows, 1.2))
         # The whole line is shrunk by the part of Σ y² that noise alone seems to explain.
         size = float(np.linalg.norm(mean))
-        doubt = (self.noise * self.larger) ** 2 * float(remaining.sum()) + SURE * self.noise * self.larger * size
+        doubt = (self.noise * self.larger) ** 2 * float(factors.sum()) + SURE * self.noise * self.larger * size
         share = 2 * (float(mean @ sums) - doubt) / max(float(mean**2 @ true) + self._edge * size**2, 1e-300)
         return vectors @ mean * float(np.clip(share, 0, 1)), prior * len(values), residual
 

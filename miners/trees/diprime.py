@@ -65,7 +65,7 @@ class DiPriMeBest(TreeStrategy):
     Attributes:
         stopping: The fraction of the leaves' epsilon for the query where paths end; None for no such
             query.
-        split_share: Share of epsilon for the splits; a tree without splits has all for its leaves.
+        split_share: Share of epsilon for the splits; a tree without splits spends all on its leaves.
     """
 
     names: tuple[str, ...]
@@ -94,7 +94,7 @@ class DiPriMeBest(TreeStrategy):
 
     def leaf_weight(self) -> int:
         """The weight of all queries of a leaf, relative to all levels of splits."""
-        # Four fifths for splits, three levels of two questions: each weighs 4 and the leaf 6, of 30.
+        # Four fifths for splits, in three levels of two questions: each question weighs 4 and the leaf 6, of 30.
         return 2 * max(1, self.depth) * (self.split_share.denominator - self.split_share.numerator)
 
     def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
@@ -141,7 +141,7 @@ class DiPriMeBest(TreeStrategy):
         """Draws the attributes that each node looks at: public randomness."""
         # Two of five: the first two of a random order, 3 and 1, give the attributes 1 and 3.
         return [
-            [node_names[place] for place in sorted(self.random.permutation(len(node_names))[: self.features])]
+            [node_names[index] for index in sorted(self.random.permutation(len(node_names))[: self.features])]
             for node_names in names
         ]
 
@@ -151,7 +151,9 @@ class DiPriMeBest(TreeStrategy):
         family = dict(zip(self.names, families(self.schema, self.names), strict=True))
         offered = [[family[name] for name in names] for names in self.drawn([self.names] * len(level.nodes))]
         answers = in_pieces(
-            lambda parts, own_families: parts.exp_mech(own_families, score=Balance(), epsilon=step.epsilon, each=True),
+            lambda parts, node_families: parts.exp_mech(
+                node_families, score=Balance(), epsilon=step.epsilon, each=True
+            ),
             level.parts,
             offered,
         )

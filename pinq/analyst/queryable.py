@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# What the verbs answer: of one part a number or a choice, of many an array or a list.
+# The types of answers: for one part a number or a choice, for many an array or a list.
 Count = TypeVar("Count", NoisyInt, NoisyArray)
 Number = TypeVar("Number", NoisyFloat, NoisyArray)
 Label = TypeVar("Label")

@@ -163,7 +163,7 @@ class Declared(Shown, BaseModel):
             except ValidationError as error:
                 raise QueryError(f"this cannot be a {type(self).__name__}:\n{problems(error)}") from None
 
-        # For callers alone: inside another model, pydantic keeps the place of a field in its error.
+        # For direct calls only: inside another model, pydantic reports a field's path in its error.
         __init__.__pydantic_base_init__ = True
 
     @classmethod
@@ -220,7 +220,7 @@ def _listed_codes(codes: object) -> object:
 
 
 def unsaid(value: object) -> bool:
-    """Whether a key says nothing, so that dumps omit it, because digests of earlier releases lack such keys."""
+    """Whether a key has no content. Dumps omit such keys, because digests of earlier releases lack them."""
     return value is None or value == ()
 
 
