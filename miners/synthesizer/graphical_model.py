@@ -26,7 +26,7 @@ Clique = tuple[int, ...]
 """The numbers of some columns, increasing."""
 
 # The weight of independence, compared with a table with the usual noise. With less, cells with negative noisy counts
-# pull without end; with more, real dependence is lost. Measured on Adult, Mushroom, Car and cmc.
+# become ever smaller; with more, real dependence is lost. Measured on Adult, Mushroom, Car and cmc.
 RESISTANCE = 0.5
 GOLDEN = (math.sqrt(5) - 1) / 2
 # The most walks through the tree for the final model, and for a model that only chooses the next table. For the same
@@ -140,8 +140,8 @@ class JunctionTree:
     def growth(self) -> np.ndarray:
         """The largest number of cells that a clique with one more pair adds; shape (columns, columns).
 
-        It is 0 for a pair in a clique. For a in the first of the cliques ab, bc, cd and de: abc and acd join it with d,
-        and ade with e.
+        It is 0 for a pair in a clique. Example: in the cliques ab, bc, cd and de, the pair ad needs the cliques abc
+        and acd, and the pair ae also ade.
         """
         sizes = np.array(self.sizes, dtype=np.float64)
         added = np.full((len(sizes), len(sizes)), np.inf)
@@ -155,7 +155,9 @@ class JunctionTree:
         return np.where(np.isinf(added), np.outer(sizes, sizes), added)
 
     def _ways(self) -> dict[tuple[int, int], np.ndarray]:
-        """For each clique and neighbour: the cells that joining a column of one cell adds, by column.
+        """For each clique and neighbour: the cells that a pair adds, by its column beyond the neighbour.
+
+        They are divided by the size of its column in the clique.
 
         In the example the way from ab to bc adds b c cells for the column c, and b c + c d for d.
         """
@@ -228,7 +230,7 @@ def _summed(table: np.ndarray, clique: Clique, columns: Clique) -> np.ndarray:
 
 
 class _Walks:
-    """Walks through a tree from one column after the other; walks with the same path share sums over cliques."""
+    """Walks through a tree, one for each column; walks with the same path share sums over cliques."""
 
     def __init__(self, tree: JunctionTree, tables: Sequence[np.ndarray]) -> None:
         self.tree, self.tables = tree, tables
