@@ -155,7 +155,7 @@ class JunctionTree:
         return np.where(np.isinf(added), np.outer(sizes, sizes), added)
 
     def _ways(self) -> dict[tuple[int, int], np.ndarray]:
-        """For each clique and neighbour: the cells that a pair adds, by its column beyond the neighbour.
+        """For each clique and neighbour: the cells that a pair adds, by its column beyond their edge.
 
         They are divided by the size of its column in the clique.
 
