@@ -253,8 +253,7 @@ class Partition:
 
     @property
     def nbytes(self) -> int:
-        lookups = sum(axis.lookup.nbytes for axis in self.axes if axis.lookup is not None)
-        return PART_BYTES * max(sum(axis.size for axis in self.axes), self.spec.named()) + lookups
+        return _nbytes(self.axes, self.spec)
 
     def positions(self, index: int) -> list[tuple[Axis, int]]:
         """Returns the part along each axis of part ``index``."""
@@ -607,9 +606,15 @@ def _bind(spec: Splitting, schema: Schema) -> Partition:
 
 
 def _bound_axis(factor: Factor, schema: Schema) -> tuple[Axis, Sequence[object]]:
-    """The axis of a factor, which all crosses with this factor share."""
+    """The axis of a factor, which all crosses with this factor share, and its identity, which lists as much."""
     key = "axis", factor.identity
-    return schema.kept.recalled(key, partial(factor.axis, schema), lambda bound: PART_BYTES * bound[0].size)
+    return schema.kept.recalled(key, partial(factor.axis, schema), lambda bound: 2 * _nbytes(bound[:1], factor))
+
+
+def _nbytes(axes: Sequence[Axis], spec: Splitting) -> int:
+    """The bytes of a spec's axes."""
+    lookups = sum(axis.lookup.nbytes for axis in axes if axis.lookup is not None)
+    return PART_BYTES * max(sum(axis.size for axis in axes), spec.named()) + lookups
 
 
 def _point(value: object) -> CutPoint:

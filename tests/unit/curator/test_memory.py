@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+import tracemalloc
 
 import pytest
 
-from pinq import AnyGrouping, Cuts, Gini, Groups, QueryError
+from pinq import AnyGrouping, Cross, Cuts, Gini, Groups, QueryError
 from pinq.curator.candidates.selection import Selection
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import PART_BYTES, bind
-from pinq.public.schema import ENTRY_BYTES, Schema
+from pinq.public.schema import ENTRY_BYTES, KEPT_BYTES, Schema
 
 SCHEMA = Schema(
     max_rows=100,
@@ -50,6 +52,23 @@ def test_a_schema_counts_the_values_and_codes_of_groups() -> None:
     schema = Schema(columns={"a": {"type": "categorical", "values": values}}, max_rows=9)
     sizes = [bind(Groups("a", groups), schema).nbytes for groups in ((values[:9], values[9:]), (values[:1],))]
     assert sizes == [PART_BYTES * 500 + 8 * 500, PART_BYTES + 8 * 500]
+
+
+def test_refused_crosses_take_no_more_memory_than_they_are_counted_for() -> None:
+    """Their factors were bound before the refusal, each with a place for each code, and refusals are free."""
+    values = tuple(f"v{number}" for number in range(50_000))
+    schema = Schema(columns={"a": {"type": "categorical", "values": values}}, max_rows=9)
+    bind(Groups("a", (values[:1],)), schema)  # what the column itself remembers is made once
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for one, other in itertools.pairwise(values[1:100]):
+            with pytest.raises(QueryError, match="a column stands twice"):
+                bind(Cross((Groups("a", ((one,),)), Groups("a", ((other,),)))), schema)
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 1.2 * KEPT_BYTES
 
 
 def test_a_pickled_schema_holds_its_fields_alone() -> None:
