@@ -3,7 +3,9 @@
 
 ``make benchmark`` runs it and writes ``benchmarks/results/server.md``. Goals: at most 2 ms more at the
 median for one count over TLS, 400 counts a second with a durable ledger in SQLite and 250 in
-PostgreSQL on two cores. ``--beside CHECKOUT`` measures an older release in the same run.
+PostgreSQL on two cores. ``--beside CHECKOUT`` measures an older release in the same run. ``--bare``
+measures the processor's time of a count alone, in turns with a Starlette application that parses the
+body and sends it back: a figure that other work on the machine changes less. Its goal is 5 times.
 """
 
 from __future__ import annotations
@@ -57,6 +59,18 @@ port, certificate, key = sys.argv[1:]
 tls = {"ssl_certfile": certificate, "ssl_keyfile": key}
 uvicorn.run(app, port=int(port), log_level="error", lifespan="off", **tls)
 """
+# The same stack with a route and JSON, and nothing behind them.
+BARE = """
+import sys, uvicorn
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+async def echo(http): return JSONResponse(await http.json())
+port, certificate, key = sys.argv[1:]
+app = Starlette(routes=[Route("/v1/adult/query", echo, methods=["POST"]), Route("/healthz", echo)])
+tls = {"ssl_certfile": certificate, "ssl_keyfile": key}
+uvicorn.run(app, port=int(port), log_level="error", access_log=False, loop="uvloop", http="h11", **tls)
+"""
 # Publishes Adult in the release that a folder has, whatever its modules are called; prints a token.
 PUBLISH = """
 import sys, pathlib
@@ -93,7 +107,13 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long throughput is measured")
     parser.add_argument("--beside", type=Path, help="an older checkout, measured in turn with this one")
+    parser.add_argument("--bare", action="store_true", help="the processor's time alone, beside a bare application")
     asked = parser.parse_args()
+    page = single("server.md", whole=asked.seconds >= SECONDS)
+    if asked.bare:
+        text = beside_bare(asked.seconds)
+        replace_section(page, "bare", text, heading="A count beside a bare application")
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         policy, token = publish(folder)
@@ -102,7 +122,6 @@ def main() -> None:
             latency(folder, policy, f"{root}/adult", token, floor)
     sustained(asked.seconds, [path for path in (asked.beside, ROOT) if path is not None])
     machine = f"{os.cpu_count()} cores, shared by server and clients, Python {platform.python_version()}"
-    page = single("server.md", whole=asked.seconds >= SECONDS)
     text = f"{machine}; Adult (32,561 rows).\n\n{TABLE.text()}"
     replace_section(page, "speed", text, heading="Speed of the server")
 
@@ -151,11 +170,16 @@ def server(folder: Path, *policies: Path) -> Iterator[tuple[subprocess.Popen[byt
 @contextmanager
 def empty(folder: Path) -> Iterator[str]:
     """Runs the server that does nothing; yields its address."""
+    with _small(EMPTY, folder) as (_, port):
+        yield f"https://127.0.0.1:{port}"
+
+
+@contextmanager
+def _small(program: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     port = free_port()
-    command = [sys.executable, "-c", EMPTY, str(port), str(folder / "cert.pem"), str(folder / "key.pem")]
-    root = f"https://127.0.0.1:{port}"
-    with running(command, folder, root):
-        yield root
+    command = [sys.executable, "-c", program, str(port), str(folder / "cert.pem"), str(folder / "key.pem")]
+    with running(command, folder, f"https://127.0.0.1:{port}") as process:
+        yield process, port
 
 
 @contextmanager
@@ -240,14 +264,43 @@ def _table_of_counts(near: pinq.PrivateQueryable, far: pinq.PrivateQueryable) ->
 
 def sustained(seconds: float, trees: Sequence[Path]) -> None:
     """Counts answers a second, by ledger, workers and connections; each tree in turn, in one run."""
+    with _ledgers() as ledgers:
+        for name, ledger in ledgers:
+            for workers in (1, 2):
+                _sustain(name, ledger, workers, seconds, trees)
+
+
+@contextmanager
+def _ledgers() -> Iterator[list[tuple[str, Callable[[], str]]]]:
     with ExitStack() as stack:
         ledgers: list[tuple[str, Callable[[], str]]] = [("SQLite", str)]
         if postgresql.HERE:
             base = stack.enter_context(postgresql.running())
             ledgers.append(("PostgreSQL", partial(postgresql.database, base)))
+        yield ledgers
+
+
+def beside_bare(seconds: float) -> str:
+    """Measures the processor's time of a count, in turns with the bare application; returns a table."""
+    table = SpeedTable(
+        "ledger", "a count", "bare application", "of five turns, the median (least to most)", widths=(12, 12, 18, 0)
+    )
+    with _ledgers() as ledgers:
         for name, ledger in ledgers:
-            for workers in (1, 2):
-                _sustain(name, ledger, workers, seconds, trees)
+            with (
+                published(ROOT, ledger(), 1) as (asking, process),
+                _small(BARE, asking.authority.parent) as (bare, port),
+            ):
+                turns = list[tuple[float, float, float]]()
+                for _ in range(6):  # the first warms up
+                    _, count = _count(replace(asking, seconds=seconds), process)
+                    _, floor = _count(replace(asking, seconds=seconds, port=port), bare)
+                    turns.append((count / floor, count, floor))
+            ratios, counts, floors = (sorted(figures) for figures in zip(*turns[1:], strict=True))
+            note = f"{ratios[2]:.1f} times ({ratios[0]:.1f} to {ratios[-1]:.1f}); goal 5"
+            table.add(name, milliseconds(counts[2]), milliseconds(floors[2]), note)
+    where = f"one connection over TLS; the machine's load was {os.getloadavg()[0]:.0f}"
+    return f"Time of a processor in the server, {where}.\n\n{table.text()}"
 
 
 def _sustain(name: str, ledger: Callable[[], str], workers: int, seconds: float, trees: Sequence[Path]) -> None:

@@ -25,12 +25,12 @@ WORKERS = Settings.heavy + 1
 WAIT_SECONDS = 0.5  # how much longer somebody else may wait than at a server whose workers live
 MINUTES = 180.0
 LETTERS = {"type": "categorical", "values": [f"v{i}" for i in range(16)]}
-# As the command does, but it gives up a worker that starts after half a minute, and each takes a second longer to start,
-# so that there is time for harm.
+# As the command does, but it gives up a worker that starts after half a minute, and each takes seconds longer to start,
+# so that there is time for harm, and readiness, which is looked at once a second, is seen to be false.
 PATIENCE = """
 from pinq.server import workers
 workers.START_SECONDS = 30.0
-workers.COMMAND = (*workers.COMMAND[:-1], "import time; time.sleep(1); " + workers.COMMAND[-1])
+workers.COMMAND = (*workers.COMMAND[:-1], "import time; time.sleep(3); " + workers.COMMAND[-1])
 from pinq.cli.main import main
 main()
 """
