@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -126,7 +127,7 @@ def _files_of(path: Path, policy: Policy) -> Iterator[Path]:
         yield path
     elif _is_pattern(path):
         yield from (Path(os.path.realpath(file)) for file in path.parent.glob(path.name) if _is_data(file))
-    elif path.is_dir():
+    elif _is_folder(path):
         for file in path.rglob("*"):
             if not _is_data(file) or any(part.startswith((".", "_")) for part in file.relative_to(path).parts):
                 continue
@@ -138,6 +139,14 @@ def _files_of(path: Path, policy: Policy) -> Iterator[Path]:
             yield Path(os.path.realpath(file))
     else:
         yield path
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether a folder lies there. A path that the disk refuses is an error, which Python 3.14's ``is_dir`` hides."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _is_data(file: Path) -> bool:

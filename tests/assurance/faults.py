@@ -676,8 +676,8 @@ FAULTS = (
     Fault(
         "the count of a group has another level",
         "miners/tables/statistics.py",
-        'for each group."""\n        low, high = answer.interval(self.level)',
-        'for each group."""\n        low, high = answer.interval(0.5)',
+        "TableEstimate:\n        low, high = answer.interval(self.level)",
+        "TableEstimate:\n        low, high = answer.interval(0.5)",
         (INTERVALS,),
     ),
     Fault(
