@@ -33,6 +33,7 @@ class SecurePlan(Shown):
     """The plan of a session, from public facts alone.
 
     Attributes:
+        protocol: Its name.
         opened: All opened values, and their receivers.
         bits: The size of the longest compared numbers.
         field_bits: The size of their prime field.

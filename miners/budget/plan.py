@@ -71,11 +71,14 @@ class PlanLine:
     """One query of all nodes of a level.
 
     Attributes:
+        level: Splits above the nodes that are asked.
         asked: The query, for people.
         verb: The verb of the handle.
+        parts: The most parts that can be asked; usually far fewer are.
         epsilon: Its cost, for all parts together.
         noise: Standard deviation of the noise in each number; for a choice, the scale of its noise: among m candidates
             the score of the chosen one is about ln(m) times that below the best. None if there is no single number.
+        unit: The unit of ``noise``.
     """
 
     level: int
@@ -113,6 +116,7 @@ class Plan:
     """All queries of a fit, in order.
 
     Attributes:
+        title: The title of the plan.
         lines: A line for each request.
         total: The largest cost of the fit.
         notes: Useful facts, one sentence each.

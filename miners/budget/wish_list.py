@@ -48,7 +48,11 @@ class WishList:
 
     @classmethod
     def of(cls, handle: PrivateQueryable, *plans: Plan) -> WishList:
-        """Adds plans up against the budget of a handle, without cost.
+        """Adds plans up against the budget of a handle.
+
+        Args:
+            handle: The private handle, whose budget is looked at, which is free.
+            plans: The ``plan`` of each table or model.
 
         Raises:
             QueryError: One of them is no plan.

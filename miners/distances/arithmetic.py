@@ -48,10 +48,14 @@ def conditionals(tables: Sequence[np.ndarray], scales: Sequence[float]) -> list[
 
 
 def value_distances(laws: Sequence[np.ndarray]) -> np.ndarray:
-    """DILCA's distances between the target's values, shape (values, values), in [0, 1].
+    """Returns DILCA's distances between the target's values, shape (values, values), in [0, 1].
 
-    The mean over all values x of all context attributes of (P(i|x) - P(j|x))^2 is d(i, j)^2 (Battaglia et al. 2021, eq.
-    1); see ``conditionals`` for the laws.
+    d(i, j)^2 is the mean over all values x of all context attributes of (P(i|x) - P(j|x))^2
+    (Battaglia et al. 2021, eq. 1).
+
+    Args:
+        laws: One for each context attribute, shape (values of the target, values of the attribute);
+            see ``conditionals``.
     """
     law = np.concatenate(list(laws), axis=1)
     # P(i|x) = .8 and .2, P(j|x) = .5 and .5 for two values x: sqrt((.09 + .09) / 2) = .3.
@@ -110,9 +114,14 @@ def embedding(distances: np.ndarray) -> np.ndarray:
 def pairwise(
     distances: Mapping[str, np.ndarray], left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """The distances between records, shape (left, right).
+    """Returns distances between records, shape (left, right).
 
     Each is the root of the sum of the squared distances of the two records' values.
+
+    Args:
+        distances: The distances between an attribute's values, by attribute.
+        left: Codes of each attribute, shape (records,).
+        right: The same for the other records.
     """
     # Row i of `to_values` has the squared distances from the values of record i to every value of
     # every attribute; row j of `has` has a 1 for each value of record j. Their product adds up one

@@ -442,6 +442,9 @@ class Federation(Shown, CountSource):
     Attributes:
         schema: The public columns that all owners declare; ``max_rows`` is the sum, adjacency and
             privacy unit are the first owner's.
+        dropped: The dropped owners, with time and reason; they stay dropped in this federation.
+        rounds: The number of times that the coordinator has waited for answers.
+        requests: The number of requests to each owner.
 
     Raises:
         QueryError: There is no handle, a handle is there twice, or schemas differ; names the

@@ -295,6 +295,9 @@ class FederatedScorecard(OwnersCardMiner, Scorecard):
 
     Attributes:
         card_: The fitted scorecard.
+        owners_: The participants, their costs, and who was dropped.
+        classes_: The declared values of the target, shape (classes,).
+        feature_importances_: The importance of each column; they add up to 1.
         schema_: The public columns under which it was learned.
         cost_: The largest charge of a data owner, exact: ``epsilon`` unless some answers were
             paid for before. An owner that does not report counts as ``epsilon``.
@@ -349,6 +352,8 @@ class FederatedScorecardRegressor(OwnersCardMiner, ScorecardRegressor):
 
     Attributes:
         card_: The fitted scorecard.
+        owners_: The participants, their costs, and who was dropped.
+        feature_importances_: The importance of each column; they add up to 1.
         schema_: The public columns under which it was learned.
         cost_: The largest charge of a data owner, exact; see ``FederatedScorecard``.
 

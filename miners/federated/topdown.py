@@ -342,6 +342,8 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
 
     Attributes:
         tree_: The fitted ``Tree``, pruned.
+        classes_: The declared values of the target, shape (classes,).
+        schema_: The public columns under which the tree was grown.
         card_: The participants, their costs, and who was dropped.
         cost_: The largest charge of a data owner, exact: ``epsilon`` unless some answers were
             paid for before. An owner that does not report counts as ``epsilon``.
@@ -400,9 +402,12 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
     resume: bool = False
 
     def sums_needed(self, schema: Schema, target: str) -> SumsNeeded:
-        """The sums that a fit needs from parties that add up, with the smallest epsilon of its counts; free.
+        """Returns the sums that a fit needs from parties that add up, with the smallest epsilon of its counts. Free.
 
         The strategy must be "secure" or "noisy_counts".
+
+        Raises:
+            QueryError: A parameter or the target is wrong, or the strategy needs more than counts.
         """
         problem = self._problem(schema, target)
         if NEEDS[self.strategy] == "choices":

@@ -243,12 +243,19 @@ def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def moment_probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Class probabilities by the older rule, so that archived trees predict the same.
+    """Returns class probabilities by the older rule, so that archived trees predict as before.
 
-    If a node of k classes had the probabilities of its parent, noise alone would put its proportions at a squared
-    distance of about (k - 1) (deviation / rows)^2 (for even classes; up to twice that for pure ones). Any larger
-    distance counts as real: the node's proportions get the weight 1 - expected / observed, or 0 if that is negative
-    (method of moments; James & Stein). Arguments as for ``class_probabilities``.
+    If a node of k classes had the probabilities of its parent, noise alone would put its own at a
+    squared distance of about (k - 1) (deviation / rows)^2 (for even classes; up to twice that for
+    pure ones). Any larger distance counts as real: the node's own probabilities get the weight 1 -
+    expected / observed, or 0 if that is negative (method of moments, in the manner of James &
+    Stein).
+
+    Args:
+        children: The children of each node, the root first, parents before their children.
+        counts: Estimated rows of each class, shape (nodes, classes); below 0 counts as 0.
+        deviations: Standard deviation of the noise in each of a node's counts, shape (nodes,); 0
+            where the counts are taken as they are.
     """
     positive = np.maximum(counts, 0.0)
     # Scaled first: a sum of huge counts would overflow.

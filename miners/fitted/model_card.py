@@ -142,7 +142,14 @@ class Reliability:
 
     @classmethod
     def of(cls, probabilities: np.ndarray, happened: np.ndarray, *, bins: int, label: str) -> Reliability:
-        """Bins rows by their predicted probabilities, given whether they have the class; both shape (rows,)."""
+        """Bins rows by their predicted probabilities.
+
+        Args:
+            probabilities: Predicted probability of the class, shape (rows,).
+            happened: Whether the row has the class, shape (rows,).
+            bins: The number of bins.
+            label: The class.
+        """
         if not len(probabilities):
             raise QueryError("there is no row for a comparison of probabilities.")
         # In ten bins .37 is in bin 3, and 1 in bin 9, the last.
@@ -179,9 +186,14 @@ class Reliability:
 
 
 def determination(truth: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The coefficient of determination: 1 - (mean squared error) / (variance).
+    """Returns the coefficient of determination: 1 - (mean squared error) / (variance).
 
-    Without variance it is 1 for a perfect prediction, else 0. Arguments have shape (rows,).
+    Where nothing varies it is 1 if all is right, else 0.
+
+    Args:
+        truth: The true values, shape (rows,).
+        predicted: The predicted ones, shape (rows,).
+        weight: A weight for each row, shape (rows,).
     """
     error = np.average((truth - predicted) ** 2, weights=weight)
     variance = np.average((truth - np.average(truth, weights=weight)) ** 2, weights=weight)

@@ -249,6 +249,7 @@ class PCA(LinearMiner):
 
     @property
     def components_(self) -> np.ndarray:
+        """Directions, shape (components, terms)."""
         return self._model.directions
 
     @property

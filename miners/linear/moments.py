@@ -291,6 +291,7 @@ class Coordinates:
 
     @property
     def centres(self) -> np.ndarray:
+        """The centre of each coordinate, shape (entries,)."""
         return self.places[0]
 
     @property
@@ -371,6 +372,7 @@ class NoisyMoments:
     """Noisy sums of products, in deviations.
 
     Attributes:
+        matrices: Σ x x' of each part, the constant first, shape (parts, entries, entries).
         deviation: The deviation of the noise in each number.
     """
 

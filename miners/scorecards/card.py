@@ -76,10 +76,15 @@ def newton(
 
 
 def from_probability(step: Estimate, share: float, limit: float) -> Estimate:
-    """The points of a Newton step in log-odds of two classes, if all rows had the probability ``share``.
+    """Returns the points of a Newton step in log-odds, if all rows had one probability of the class.
 
-    Such a step gives the share of a cell's rows with the class without an error of second order; used as log-odds it
-    would go too far towards the rarer class.
+    Such a step gives the share of a cell's rows with the class without an error of second order.
+    Taken as log-odds it would go too far towards the rarer class.
+
+    Args:
+        step: Of two classes, shape (cells, 1).
+        share: The probability that all rows had, above 0 and below 1.
+        limit: The largest size of points.
     """
     # A share of .2 and a step of 1.5: .2 + 1.5 * .16 = .44, whose log-odds are 1.15 above those of .2.
     variance, odds = share * (1 - share), math.log(share / (1 - share))
@@ -122,11 +127,17 @@ def _moved(table: np.ndarray, totals: np.ndarray) -> np.ndarray:
 def reliable_probabilities(
     tables: list[np.ndarray], estimates: list[Estimate], totals: np.ndarray, scale: float
 ) -> np.ndarray:
-    """The share of the variance of each table's points that noise does not explain, 0 to 1.
+    """Returns the share of the variance of each table's points that noise does not explain, 0 to 1.
 
-    If the squared differences of a table's cells are as large as by noise and chance, its share is 0; if they are four
-    times as large, it is three quarters. The share of few cells has a large error, so each share moves towards the mean
-    of all, by its error.
+    If the squared differences of a table's cells are as large as by noise and chance, its share is
+    0; if they are four times as large, it is three quarters. The share of few cells has a large
+    error, so each share moves towards the mean of all, by its error.
+
+    Args:
+        tables: Noisy counts, each of shape (cells, classes).
+        estimates: The points that ``log_probabilities`` finds in them.
+        totals: The best estimate of the rows of each class, shape (classes,).
+        scale: The scale of the noise in a count.
     """
     of_classes, others = totals / totals.sum(), len(totals) - 1
     chance = of_classes * (1 - of_classes)
@@ -318,9 +329,11 @@ class Card(Shown):
         return total / POINTS
 
     def predict_proba(self, frame: Any) -> np.ndarray:
+        """Returns class probabilities, shape (rows, classes), in the order of ``classes``."""
         return probabilities(self.scores(frame))
 
     def predict(self, frame: Any) -> np.ndarray:
+        """Returns the likeliest class or the mean for each row, shape (rows,)."""
         if self.numeric is not None:
             cells = np.clip(self.scores(frame)[:, 0], 0, self.numeric.cells - 1)
             return float(self.numeric.origin) + float(self.numeric.width) * cells

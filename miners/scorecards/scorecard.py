@@ -337,6 +337,7 @@ class Scorecard(Classifier, ScorecardMiner):
         card_: The fitted ``Card``.
         classes_: The declared values of the target, shape (classes,).
         feature_importances_: The importance of each column; they add up to 1.
+        schema_: The public schema of the fit.
         cost_: The cost of the last ``fit``, exact.
 
     Privacy:
@@ -390,6 +391,8 @@ class ScorecardRegressor(Regressor, ScorecardMiner):
 
     Attributes:
         card_: The fitted ``Card``.
+        feature_importances_: The importance of each column; they add up to 1.
+        schema_: The public schema of the fit.
         cost_: The cost of the last ``fit``, exact.
 
     Privacy:

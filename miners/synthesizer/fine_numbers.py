@@ -38,6 +38,7 @@ class FineNumbers:
     """A fine histogram of a column.
 
     Attributes:
+        starts: The first grid cell of each piece, increasing from 0, shape (pieces,).
         counts: Noisy rows of each piece, shape (pieces,).
         deviation: The deviation of the noise in each count.
         unsure: The deviation of the noise in the column's mean, in its units; None if it is unknown.

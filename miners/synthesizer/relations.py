@@ -55,14 +55,25 @@ def limits(schema: Schema, spec: Spec, name: str) -> np.ndarray:
 
 
 def possible(lows: np.ndarray, highs: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
-    """1 for each pair of cells whose numbers can be in order, else 0; the last cells may be those of missing values."""
+    """Returns 1 for each pair of cells whose numbers can be in order, else 0.
+
+    Args:
+        lows: The limits of the smaller column's cells, shape (2, cells).
+        highs: The limits of the larger column's cells.
+        sizes: The cells of both, with missing values at the end.
+    """
     fits = np.ones(sizes)
     fits[: lows.shape[1], : highs.shape[1]] = np.less.outer(lows[0], highs[1])
     return fits
 
 
 def determined(table: np.ndarray, deviation: float) -> np.ndarray | None:
-    """Returns the possible cells of a noisy table if each value determines a value of the other column; else None."""
+    """Returns the possible cells of a noisy table if each value determines a value of the other column; else None.
+
+    Args:
+        table: Noisy rows, shape (cells, cells).
+        deviation: The deviation of the noise in each.
+    """
     # Five diplomas with fixed years: 900 of 1,000 rows in five cells, and 100 in 20 cells, whose noise is 150 in all.
     possible = (table == table.max(axis=1, keepdims=True)) | (table == table.max(axis=0, keepdims=True))
     noise = deviation * math.sqrt(table.size - possible.sum())

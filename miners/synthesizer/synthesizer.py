@@ -81,6 +81,7 @@ class Synthesizer(Miner):
 
     Attributes:
         model_: The fitted ``SyntheticTable``: ``sample``, ``table``, ``estimate``, ``quality``, ``numbers``.
+        schema_: The public schema.
         cost_: The cost of the last ``fit``, exact.
 
     Privacy:

@@ -52,7 +52,13 @@ class CountedCells:
         self._counts, self._rows = np.zeros((1, cells), dtype=np.uint32), 0
 
     def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
-        """Counts ``rows`` rows in their cells, or sums their ``words``, shape (words, rows)."""
+        """Counts or sums rows.
+
+        Args:
+            cell: The cell of each row, shape (rows,); None if there is one cell.
+            rows: The number of rows.
+            words: The packed numbers to sum, shape (words, rows); None to count rows.
+        """
         self._rows += rows
         if self._rows >= 2**32:
             self._counts = self._counts.astype(np.int64)

@@ -297,6 +297,8 @@ class Descent:
     """One step down from numbered nodes to their children.
 
     Attributes:
+        nodes: The number of children.
+        kind: The number of each node's partition, shape (parents,).
         first: The place of each node's first child, shape (parents,).
         lookups: The look-ups of partitions.
         lookup: The number of each partition's look-up, shape (partitions,).

@@ -193,7 +193,11 @@ class RowMeasure(ABC):
 
     @abstractmethod
     def words(self, cells: Sequence[np.ndarray]) -> np.ndarray:
-        """The words of some rows, shape (words, rows): int64, or whole float64 if they are multiplied."""
+        """The words of some rows, int64, shape (words, rows); float64, whole, where they are multiplied.
+
+        Args:
+            cells: Each row's cell in each of ``cells``, shape (rows,) each.
+        """
 
     def finished(self, sums: np.ndarray) -> np.ndarray:
         """The answer from all sums, shape (numbers, ...): int64, shape (..., width)."""
@@ -237,7 +241,9 @@ class RowVectors(RowMeasure):
     def packed(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
         """The vectors of rows in words, int64, shape (words, rows).
 
-        May change ``scores``, int64, shape (scores, rows).
+        Args:
+            scores: Each row's scores, int64, shape (scores, rows). They may be changed.
+            target: Its place along the axis of the target, shape (rows,).
         """
 
     def over(self, joint: Sequence[tuple[Axis, ...]]) -> Self:

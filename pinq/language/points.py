@@ -141,6 +141,8 @@ class RowScores:
 
     Attributes:
         terms: The added numbers: one term for each of the distinct specs, until they are joined (``over``).
+        base: The first value of each score, shape (scores, 1).
+        specs: The number of distinct specs.
     """
 
     terms: tuple[_PointsTerm, ...]

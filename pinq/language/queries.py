@@ -527,6 +527,7 @@ class Budget:
     """An analyst's budget, exact.
 
     Attributes:
+        epsilon: The limit that was granted.
         spent: The cost of all answers so far.
         remaining: The epsilon that can still be spent; 0 if the cap over all analysts is reached or the grant has
             ended.

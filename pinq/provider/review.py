@@ -43,7 +43,11 @@ class Waiting:
 
 
 def waiting(path: str | os.PathLike[str]) -> list[Waiting]:
-    """Lists the values that wait for review in a policy file."""
+    """Lists the values that wait for review in a policy file.
+
+    Raises:
+        PolicyError: The file is not a valid policy.
+    """
     _, text, policy, root = _opened(path)
     values = []
     for name in policy.unreviewed_fields():

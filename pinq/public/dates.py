@@ -154,7 +154,14 @@ class Date(Numeric):
         return np.rint(numbers).astype(np.int64).astype(self.dtype)
 
     def periods(self, period: Period) -> tuple[tuple[Value, ...], tuple[str, ...]]:
-        """The names of the years, quarters or months within the bounds, and the first days of all but the first."""
+        """Returns the names and limits of the years, quarters or months that overlap the bounds.
+
+        Args:
+            period: Years, quarters or months.
+
+        Returns:
+            The names, and the first days of all but the first.
+        """
         # 2023-11-20 to 2024-02-03 by quarters: from the fourth of 2023 to the first of 2024, with a
         # limit at 2024-01-01.
         first, last = (_months_of(self.text(number)) // _MONTHS[period] for number in (self.lower, self.upper))

@@ -149,7 +149,7 @@ class WorkerProcess:
 
     def send(self, *messages: object) -> None:
         """Sends messages, framed as by ``multiprocessing.connection.Connection``; never waits."""
-        for data in map(pickle.dumps, messages):
+        for data in [pickle.dumps(message) for message in messages]:  # all, or none
             if not self.stdin.is_closing():
                 self.stdin.write(struct.pack("!i", len(data)) + data)
 

@@ -78,7 +78,16 @@ class ExactRules:
         return units, stops
 
     async def choose(self, arithmetic: Arithmetic, tables: Later, attributes: np.ndarray, level: int) -> np.ndarray:
-        """Opens the choice of each node, a position among its ``attributes``, shape (nodes, attributes)."""
+        """Opens the choice of each node: a position among its attributes.
+
+        Args:
+            arithmetic: Among the parties.
+            tables: Rows of each class with each value of each attribute of each node, end to end;
+                shape (values, classes).
+            attributes: The attributes that each node may still be split by; shape (nodes,
+                attributes).
+            level: The depth of the nodes.
+        """
         units, _ = await arithmetic.first_largest(await self.scores(arithmetic, await tables(), attributes), self.gini)
         return await _open_positions(arithmetic, units, "attribute")
 

@@ -76,9 +76,15 @@ async def grow_secret(
 
 
 async def classify_by_tree(arithmetic: Arithmetic, task: Task, levels: Sequence[Level], rows: Shares) -> Shares:
-    """The class of each secret row, as shares of its number (Protocol 5.3).
+    """Finds the class of each secret row, as shares of its number (Protocol 5.3).
 
-    All rows and all nodes of a level are computed together: a row's weight is 1 on its path.
+    All rows and all nodes of a level go at once: a row's weight is 1 on its own path.
+
+    Args:
+        arithmetic: Among the parties.
+        task: The public facts.
+        levels: The tree.
+        rows: A bit for each value of each attribute, shape (rows, values).
     """
     values = _padded(task, rows)  # (rows, attributes, most), where dummy values have no rows
     weights: Shares = np.ones((len(rows), 1), dtype=object)

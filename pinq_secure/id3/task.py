@@ -136,7 +136,15 @@ class LocalTables:
         return await self._arithmetic.sum_of_inputs(counts.astype(np.int64)[None])
 
     async def tables(self, paths: Sequence[Path], attributes: np.ndarray) -> Shares:
-        """The counts of rows by class and value of each of a node's attributes, concatenated, (values, classes)."""
+        """Counts the rows of each class with each value of each of a node's attributes.
+
+        Args:
+            paths: The nodes of one level; as they are asked, the order stays.
+            attributes: The attributes of each node, shape (nodes, attributes).
+
+        Returns:
+            The tables end to end, shape (values, classes).
+        """
         counts = [
             self._count(self._within(path), attribute)
             for path, row in zip(paths, attributes, strict=True)
@@ -255,7 +263,13 @@ async def members_of_classes(arithmetic: Arithmetic, masks: Shares, labels: Shar
 
 
 def one_hot(sizes: Sequence[int], codes: np.ndarray, rows: int) -> np.ndarray:
-    """A bit for each value of each row, shape (bits, rows); empty rows are at the end."""
+    """Makes a bit for each value of each row; shape (bits, rows). Empty rows stand at the end.
+
+    Args:
+        sizes: The number of values of each attribute.
+        codes: The value of each attribute, shape (attributes, at most so many rows).
+        rows: The number of rows.
+    """
     bits = np.zeros((sum(sizes), rows), dtype=object)
     for start, values in zip(np.cumsum([0, *sizes[:-1]]), codes, strict=True):
         bits[start + values, np.arange(len(values))] = 1

@@ -58,7 +58,18 @@ async def take_part(
     plays: int = 1,
     progress: Progress = lambda text: None,
 ) -> Outcome:
-    """Runs one party's part of a session to its end."""
+    """Takes part, to the end.
+
+    Args:
+        session: The agreement.
+        link: The link to the other parties.
+        holding: This party's rows.
+        own_lookups: The rows that it looks up, the value of each attribute; shape (rows,
+            attributes).
+        rounds: The rounds of queries with noise; by default those of a simulation.
+        plays: The number of parties that this process plays: 1, or all in one process.
+        progress: A function that is called with a line of text for each step.
+    """
     all_rounds, task, miner = rounds or Rounds(), session.task, session.miner()
     if miner is not None:
         sums = Sharing(link, session.bits + 1).sums

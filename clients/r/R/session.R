@@ -3,7 +3,7 @@
 
 PROTOCOL <- "1"
 # What of the protocol this client can read: 2 has columns of dates.
-REVISION <- "2"
+REVISION <- "5"
 OPENING <- 5 # seconds in which somebody must answer at all when a handle is opened
 sessions <- new.env(parent = emptyenv())
 

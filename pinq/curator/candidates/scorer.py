@@ -347,7 +347,15 @@ class SplitScorer(Scorer[Spec]):
 
 
 def side_by_side(axes: Sequence[Axis], size: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """A function from the number of each code's axis, and the code, to its part along this axis, shapes (codes,)."""
+    """Returns a function that looks up the part of each of some codes along an axis of its own, both shape (codes,).
+
+    Args:
+        axes: The axes, of one column and equal numbers of parts; all or none have thresholds.
+        size: The number of codes of the column.
+
+    Returns:
+        A function of the number of each code's axis, and of the codes.
+    """
     if axes[0].thresholds is None:
         tables = np.stack([axis.parts_of(np.arange(size)) for axis in axes])
         return lambda which, codes: tables[which, codes]
@@ -543,7 +551,12 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
 
 
 def subset_sums(octets: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """The exact sums of the values of each subset in ``octets``, shape (..., subsets), of a table (..., values)."""
+    """The exact sums of the values of each subset, shape (..., subsets).
+
+    Args:
+        octets: The values in each subset, as ``bipartitions`` encodes them.
+        table: The numbers of each value, integers, shape (..., values).
+    """
     sums = np.zeros((*table.shape[:-1], len(octets)), dtype=np.int64)
     for number, octet in enumerate(octets.T):
         values = table[..., 8 * number : 8 * number + 8]
@@ -605,7 +618,10 @@ class Crossing:
 
     Attributes:
         codes: The part of each row along each spec, shape (specs, rows).
+        target: Its class, shape (rows,).
         counts: The number of occurrences of each row, shape (rows,).
+        sizes: Parts of each spec.
+        classes: Classes of the target.
     """
 
     codes: np.ndarray
@@ -617,7 +633,16 @@ class Crossing:
     def member_scores(
         self, size: int, score: Callable[[np.ndarray], np.ndarray], check: Callable[[], None]
     ) -> np.ndarray:
-        """The exact scores of all choices of ``size`` specs, shape (members,), in the order of ``combinations``."""
+        """The exact score of every ``size`` of the specs.
+
+        Args:
+            size: The number of specs in a member.
+            score: Scores tables of shape (..., cells, classes).
+            check: A function that is called now and then; an error that it raises ends the work.
+
+        Returns:
+            int64, shape (members,), in the order of ``itertools.combinations``.
+        """
         # To weigh takes longer. Doubles have these sums exactly: a table has at most 2^33 rows.
         weights = None if (self.counts == 1).all() else self.counts
         scores: list[int] = []

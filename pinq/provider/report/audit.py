@@ -389,7 +389,7 @@ class Audit:
         ]
 
     def of(self, analyst: str) -> Audit:
-        """Narrows the audit to one analyst of the log."""
+        """Narrows the audit to one analyst. Raises ``QueryError`` if the log does not know the name."""
         if analyst not in self.accounts:
             names = [name for name in self.accounts if name]
             shown = ", ".join(names[:12]) or "none"
