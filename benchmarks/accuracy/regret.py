@@ -3,7 +3,8 @@
 
     python -m benchmarks.accuracy.regret --runs 2
 
-Splits and noise are seeded by table, epsilon, run and miner, so a measurement can be repeated exactly. Each is kept in
+Splits and coins are seeded by table, epsilon and run, so a measurement can be repeated exactly, and two miners that make
+the same fit, such as scorecards where no pair is offered, have the same result. Each is kept in
 build/regret/cells.csv, so that it goes on where it stopped. The best of several miners in a few runs is partly chance:
 it makes every rule look a little worse than it is.
 """
@@ -72,7 +73,7 @@ class DefaultsStudy(ProblemStudy):
         return MEANS if self.problem.is_numeric else CLASSES
 
     def noise(self, of: str) -> AbstractContextManager[object]:
-        """The noise of one measurement, by its name."""
+        """The coins of one split, the same for all miners."""
         take_over()
         return COINS.apart(of)
 

@@ -93,7 +93,7 @@ class ProblemStudy(Experiment):
         return MEANS if self.problem.is_numeric else CLASSES
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
-        """Returns the figures of some miners on one split, each with noise of its own."""
+        """Returns the figures of some miners on one split."""
         schema, target, frame = self.problem.load()
         tested = self.problem.tested(run)
         train, test = frame[~tested][list(schema.columns)], frame[tested]
@@ -102,7 +102,7 @@ class ProblemStudy(Experiment):
             warnings.simplefilter("ignore")  # tables that are too small for epsilon are tried on purpose
             for name in learners:
                 simulated = pinq.simulate(schema, data=train, epsilon=UNLIMITED_EPSILON)
-                with self.noise(f"{self.key} {x} {run} {name}"), simulated as handle:
+                with self.noise(f"{self.key} {x} {run}"), simulated as handle:
                     found[name] = figures(self.learners[name](epsilon=x).fit(handle, target), test, target)
         return found
 

@@ -197,6 +197,8 @@ def test_the_regret_of_the_default_is_measured_by_seeds(tmp_path: Any) -> None:
     study = DefaultsStudy(Problem("banknote"))
     measured = study.measure(0.5, 0, list(study.learners))
     assert measured == study.measure(0.5, 0, list(study.learners))
+    few = study.measure(0.02, 0, ["Scorecard", "Scorecard(pairs=True)"])
+    assert few["Scorecard"] == few["Scorecard(pairs=True)"]  # no pair is offered, so both make the same fit
     cells = [
         Cell(study.key, name, 0.5, 0, measure, value)
         for name, values in measured.items()
