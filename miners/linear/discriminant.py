@@ -264,36 +264,30 @@ class DiscriminantFit(LinearFit):
 
     def learn(self, handle: PrivateQueryable) -> Gaussians:
         """Queries products, and sums of each class; returns the normal classes."""
-        target = self.target
         coordinates = Coordinates.asked(handle, self.schema, self.columns, self.costs[0])
-        classes = handle.partition(Values(target))
+        classes = handle.partition(Values(self.target))
         if self.sums:
             sums, noise = noisy_products(classes, coordinates.products(self.norm, "sums"), self.costs[1])
             sizes, means = class_means(sums[: self.classes] * coordinates.reach**2, noise * coordinates.reach**2)
-        parts = (
-            classes if self.by_class else handle.partition(Groups(target, (self.schema.categorical(target).values,)))
-        )
+        declared = Groups(self.target, (self.schema.categorical(self.target).values,))
+        parts = classes if self.by_class else handle.partition(declared)
         moments = NoisyMoments.asked(parts, coordinates, self.norm, self.costs[-1])
         moments = NoisyMoments(moments.matrices[: self.classes], moments.deviation)
         tell((*self.warnings(moments.rows), *coordinates.doubts))
         if not self.by_class:
-            return Gaussians(coordinates, target, sizes, means, pooled_shape(sizes, means, moments))
-        *sizes_and_means, shapes = classes_apart(moments, coordinates, self.norm, self.separate)
-        if not self.sums:
-            sizes, means = sizes_and_means
-        return Gaussians(coordinates, target, sizes, means, shapes)
+            return Gaussians(coordinates, self.target, sizes, means, pooled_shape(sizes, means, moments))
+        apart = classes_apart(moments, coordinates, self.norm, self.separate)
+        return Gaussians(coordinates, self.target, *((sizes, means, apart[2]) if self.sums else apart))
 
     def lines(self) -> Sequence[PlanLine]:
         *scales, products = super().lines()
-        if not self.sums:
-            return *scales, products
         classes = self.schema.columns[self.target].codes
         sums = product_line(self.schema, self.norm, "sums", "sums of columns", self.costs[1], 1, classes)
-        return *scales, sums, products
+        return *scales, *((sums,) if self.sums else ()), products
 
     def notes(self) -> tuple[str, ...]:
-        shape = "each class has its own covariance." if self.separate else "all classes share one covariance."
-        return (*super().notes(), shape)
+        one = "all classes share one covariance."
+        return *super().notes(), "each class has its own covariance." if self.separate else one
 
     def doubt(self, edge: float, rows: int) -> str:
         return (
