@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far the miner that ``recommend`` names stays below our best one, with all defaults, on each table of PINQ_DATA.
 
-    python -m benchmarks.accuracy.regret --runs 2
+    python -m benchmarks.accuracy.regret --runs 4
 
-Splits and coins are seeded by table, epsilon and run, so a measurement can be repeated exactly, and two miners that make
-the same fit, such as scorecards where no pair is offered, have the same result. Each is kept in
+Splits and coins are seeded by table, epsilon and run, so a measurement can be repeated exactly, and two miners that
+make the same fit, such as scorecards where no pair is offered, have the same result. Each is kept in
 build/regret/cells.csv, so that it goes on where it stopped. The best of several miners in a few runs is partly chance:
 it makes every rule look a little worse than it is.
 """
