@@ -74,11 +74,13 @@ def main() -> None:
     heads = ["switched off"]
     with tempfile.TemporaryDirectory() as folder:
         for number in asked.rows:
-            called, engine = workloads(schema, target, number, Path(folder))
+            called, policy, engine = workloads(schema, target, number, Path(folder))
             for name, call in called.items():
                 heads.append(f"{name}, {number:,}")
-                for own, switch in SWITCHES.items():
-                    ratios[own].append(f"{ratio(call, engine, switch):.2f}")
+                for own, switch in SWITCHES.items():  # each on a ledger without stored answers
+                    ledger = Ledger(Path(folder, f"{number}-{name}-{len(ratios[own])}-{own}.ledger"), "switches")
+                    handle = handle_over(policy, engine, ledger)
+                    ratios[own].append(f"{ratio(partial(call, handle), engine, switch):.2f}")
                     print(f"{number:>9,} {name:12s} {own:42s}{ratios[own][-1]:>6s}", flush=True)
             engine.close()
     lines = [(name, *own) for name, own in ratios.items()]
@@ -89,26 +91,25 @@ def main() -> None:
 
 def workloads(
     schema: Schema, target: str, number: int, folder: Path
-) -> tuple[dict[str, Callable[[], object]], ArrayEngine]:
-    """The work that is timed over so many made-up rows, and the engine under it."""
+) -> tuple[dict[str, Callable[[pinq.PrivateQueryable], object]], Policy, ArrayEngine]:
+    """The work of a handle that is timed over so many made-up rows, their policy, and the engine under it."""
     file = folder / f"{number}.parquet"
     write_synthetic(schema, target, number, file)
     declared = {"columns": schema.columns, "max_rows": 2 * number, "source": file.name, "folder": folder}
     policy = Policy(dataset="switches", cap=10**6, **declared)
     engine, _ = open_engine(policy, salt=b"switches")
     assert isinstance(engine, ArrayEngine)
-    handle = handle_over(policy, engine, Ledger(file.with_suffix(".ledger"), "switches"))
     cross = pinq.Cross((pinq.Values("education"), pinq.Values(target)))
     forest = DiPriMeForestClassifier(epsilon=1, n_estimators=10, max_depth=6, random_state=0)
-    called: dict[str, Callable[[], object]] = {
-        "count": lambda: handle.partition(cross).noisy_count(epsilon=1),
-        "tree": partial(DiffPC45(epsilon=1, max_depth=6).fit, handle, target),
-        "card": partial(Scorecard(epsilon=1).fit, handle, target),
-        "forest": partial(forest.fit, handle, target),
-        "quartiles": partial(quantiles, handle, "capital_gain", epsilon=1),
-        "synthesizer": partial(Synthesizer(epsilon=1, columns=FEW).fit, handle),
+    called: dict[str, Callable[[pinq.PrivateQueryable], object]] = {
+        "count": lambda handle: handle.partition(cross).noisy_count(epsilon=1),
+        "tree": lambda handle: DiffPC45(epsilon=1, max_depth=6).fit(handle, target),
+        "card": lambda handle: Scorecard(epsilon=1).fit(handle, target),
+        "forest": lambda handle: forest.fit(handle, target),
+        "quartiles": lambda handle: quantiles(handle, "capital_gain", epsilon=1),
+        "synthesizer": lambda handle: Synthesizer(epsilon=1, columns=FEW).fit(handle),
     }
-    return called, engine
+    return called, policy, engine
 
 
 def ratio(call: Callable[[], object], engine: ArrayEngine, switch: Switch) -> float:
