@@ -18,7 +18,7 @@ from pinq.errors import NotAuthorised, QueryError, Refusal, unspent
 from pinq.language.queries import Request
 from pinq.language.wire import CHANGED, Description, HistoryPage, WireBudget, WirePreview
 from pinq.ledger.state import Account
-from pinq.provider.local import budget as budget_of, page
+from pinq.provider.history import budget as budget_of, page
 from pinq.server.datasets import Dataset
 
 

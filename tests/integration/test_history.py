@@ -15,7 +15,7 @@ from pinq.language.queries import Answer, Asked
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import LoggedQuery
 from pinq.ledger.ledger import Ledger
-from pinq.provider.local import CHARACTER, LINE, LOGGED, history, page
+from pinq.provider.history import CHARACTER, LINE, LOGGED, history, page
 from pinq.public.epsilon import Epsilon
 from tests.support.requests.recorded_calls import noting
 
@@ -77,7 +77,7 @@ def test_a_page_ends_after_so_much_that_was_asked(ledger: Ledger) -> None:
 
 def test_a_page_is_priced_by_what_it_holds(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """The price is known before an answer is read, and no line before the page is looked at."""
-    monkeypatch.setattr("pinq.provider.local.units", lambda nanoseconds: nanoseconds)
+    monkeypatch.setattr("pinq.provider.history.units", lambda nanoseconds: nanoseconds)
     read: list[int] = []
     monkeypatch.setattr(ledger.log, "event", noting(ledger.log.event, read, lambda row: row.seq))
 
@@ -95,7 +95,7 @@ def test_nothing_follows_from_an_answer_before_its_bucket_ends(ledger: Ledger, m
     at = datetime.fromisoformat(ledger.log.lines("ana")[0].event.at)
     prices: list[int] = []
     for seconds, seen in ((1.0, False), (7200.0, True)):
-        monkeypatch.setattr("pinq.provider.local.now", lambda later=seconds: at + timedelta(seconds=later))
+        monkeypatch.setattr("pinq.provider.history.now", lambda later=seconds: at + timedelta(seconds=later))
         got = page(ledger, "ana", limit=4, characters=1, bucket=3600.0, admit=prices.append)
         assert [line.answer is not None for line in got.lines] == ([False, True] if seen else [False] * 4)
     assert set(prices) == {1}

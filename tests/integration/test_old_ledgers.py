@@ -32,7 +32,7 @@ from pinq.ledger.events import (
     text_of,
 )
 from pinq.ledger.ledger import Ledger
-from pinq.provider.local import history
+from pinq.provider.history import history
 from pinq.public.epsilon import Epsilon
 from tests.support.house.checkout import ROOT
 from tests.support.requests.handles import replay

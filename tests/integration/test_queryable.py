@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import pinq
-import pinq.provider.local
+import pinq.provider.history
 from miners import DiffPC45
 from miners.tables import summary
 from pinq import Budget, Cross, Cuts, Gini, Groups, Parts, PrivateQueryable, QueryError, Shards, Values
@@ -190,10 +190,10 @@ def test_padding_hides_an_answer_until_its_bucket_ends(
     handle.noisy_count(epsilon=0.5)
     ledger = ledger_of(handle)
     charged = datetime.fromisoformat(ledger.log.lines("ana")[0].event.at)
-    monkeypatch.setattr("pinq.provider.local.now", lambda: charged + timedelta(seconds=seconds))
-    (line,) = pinq.provider.local.history(ledger, "ana", bucket=2.0)
+    monkeypatch.setattr("pinq.provider.history.now", lambda: charged + timedelta(seconds=seconds))
+    (line,) = pinq.provider.history.history(ledger, "ana", bucket=2.0)
     assert (line.outcome, line.answer is not None) == ("answered" if seen else "charged, not answered", seen)
-    assert next(pinq.provider.local.history(ledger, "ana")).outcome == "answered"
+    assert next(pinq.provider.history.history(ledger, "ana")).outcome == "answered"
 
 
 def test_a_closed_handle_refuses_before_it_charges(granted: Callable[..., Any]) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from pinq.curator import mechanisms
-from pinq.provider.selftest import run
-from pinq.provider.selftest.run import KINDS, wrong_answers
+from pinq.provider.selftest import known
+from pinq.provider.selftest.known import KINDS, wrong_answers
 from pinq.public import noise
 from pinq.public.bits import Bits
 from pinq_secure.mpc import noise as shared
@@ -34,7 +34,7 @@ def test_every_sampler_gives_the_known_answers() -> None:
 
 def test_the_file_is_small_and_has_lines_of_each_kind() -> None:
     """So small that it is shipped; noise of scales from 10^-6 to 10^27."""
-    file = Path(run.__file__).with_name("known_draws.json")
+    file = Path(known.__file__).with_name("known_draws.json")
     assert file.stat().st_size < 300_000
     content = json.loads(file.read_text())
     assert set(content) == set(KINDS)
