@@ -2,7 +2,7 @@
 # session, so that a saved workspace holds no token.
 
 PROTOCOL <- "1"
-# What of the protocol this client can read: 2 has columns of dates.
+# The revision of the protocol, as in pinq/language/wire.py.
 REVISION <- "5"
 OPENING <- 5 # seconds in which somebody must answer at all when a handle is opened
 sessions <- new.env(parent = emptyenv())
