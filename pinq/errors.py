@@ -25,8 +25,8 @@ Type, text and attributes of an error depend on the policy, the request and the 
 rows. Each class has a stable ``code`` that programs may compare.
 
 The text "Nothing was spent." appears if the error's ``charged`` is 0. Only code that knows the
-charge sets it: the curator by its ledger, a handle before it sends anything, a fit by the budget.
-Other code leaves it None.
+charge sets it: the curator from its ledger, a handle whose request was not sent (0), a fit from the
+budget before and after. Elsewhere it is None.
 
 An error has the facts about a parameter: its Python name, the fault, the allowed values.
 ``str(error)`` uses Python's names, and ``error.worded(names)`` those of another interface: the
@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 
-# All that imports this package imports this module first, so another project's ``pinq`` is named here.
+# Every import of this package imports this module first, so the error about another project's ``pinq`` is here.
 if not hasattr(sys.modules["pinq"], "DISTRIBUTION"):
     raise ImportError(
         f"{sys.modules['pinq'].__file__} belongs to another project that is imported as `pinq` too. "
@@ -109,11 +109,11 @@ class PinqError(Exception):
         Args:
             names: The interface's name of each Python parameter; others keep Python's name.
         """
-        text = self._text(names).replace(f" {UNSPENT}", "")  # what a text claims by itself nobody checked
+        text = self._text(names).replace(f" {UNSPENT}", "")  # the text may say it, but only `charged` is certain
         return text if self.charged is None else f"{text} {_bill(self.charged)}"
 
     def _text(self, names: Mapping[str, str]) -> str:
-        """Returns what went wrong, without the bill."""
+        """The text without the sentence about the charge."""
         return super().__str__()
 
 
@@ -213,7 +213,7 @@ class BudgetExceeded(Refusal):
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """All three; losses are exact."""
+        """The three attributes, exact."""
         return {"asked": self.asked, "remaining": self.remaining, "scope": self.scope}
 
 
@@ -312,10 +312,10 @@ class InternalError(PinqError):
 
 
 class unspent(ContextDecorator):
-    """Nothing is charged inside: a refusal that leaves it says so. A decorator too."""
+    """A ``with`` block or a decorated function that charges nothing, so its refusals get ``charged = 0``."""
 
     def __enter__(self) -> None:
-        """Begins: from here on nothing is charged."""
+        """Does nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Refusal):

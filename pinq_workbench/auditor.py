@@ -44,7 +44,7 @@ async def show_report(draft: Inputs, policy: Path | None, ledger: str | None) ->
     """Shows the log of a policy or a ledger, with filters."""
 
     def read() -> Audit:
-        analyst, since, until = (draft.said(name) for name in ("analyst", "since", "until"))
+        analyst, since, until = (draft.text(name) for name in ("analyst", "since", "until"))
         return audit(policy, analyst, ledger=ledger, since=since, until=until)
 
     def show(report: Audit) -> None:
@@ -52,14 +52,14 @@ async def show_report(draft: Inputs, policy: Path | None, ledger: str | None) ->
         text = written(report)
         with row():
             ui.button("Print", on_click=lambda: ui.run_javascript(PRINT)).props("no-caps outline")
-            keep = ui.button("Keep audit.html", on_click=lambda: ui.download.content(text, "audit.html"))
-            keep.props("no-caps outline")
+            save_button = ui.button("Keep audit.html", on_click=lambda: ui.download.content(text, "audit.html"))
+            save_button.props("no-caps outline")
         ui.element("iframe").props.update({"srcdoc": text, "title": "Report", "onload": FIT})
 
-    everybody = await attempt(tell(), lambda: audit(policy, ledger=ledger))
-    if everybody is None:
+    report_of_all = await attempt(tell(), lambda: audit(policy, ledger=ledger))
+    if report_of_all is None:
         return
-    choice("Analyst (all)", [name for name in everybody.accounts if name], draft, "analyst", clearable=True)
+    choice("Analyst (all)", [name for name in report_of_all.accounts if name], draft, "analyst", clearable=True)
     fields(draft, {"since": "From (a day or a time)\n2030-01-31", "until": "To\n2030-01-31"})
-    act = ActionButton("Show", read, show)
-    await act.run()
+    button = ActionButton("Show", read, show)
+    await button.run()

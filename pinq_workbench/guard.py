@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access to the workbench: only the browser that opened its link, and no page of another site.
 
-The link holds a key that works once. It becomes a cookie that scripts cannot read and that no other
-site's request carries. Each request, also the one that opens the web socket, must name this machine
-as its host and, where it names one, this very page as its origin.
+The link holds a key that works once. The answer to it sets a cookie that scripts cannot read and that
+requests of other sites do not carry. Each request, including the one that opens the web socket, must
+have this machine as its host and, if it has an origin, this page as its origin.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LINK = "/open"
 LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?")
-# NiceGUI compiles its templates in the browser, so scripts may be evaluated; none comes from elsewhere, and
-# nothing can be sent elsewhere.
+# NiceGUI compiles its templates in the browser, which needs 'unsafe-eval'. Scripts of other hosts, and
+# requests to them, are forbidden.
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'none'; "
@@ -45,11 +45,11 @@ class Guard:
 
     Args:
         app: The application that it guards.
-        origins: Further addresses of the page, ``https://bench.example.org``: those of a proxy.
+        origins: Addresses of proxies for the page: ``https://bench.example.org``.
 
     Attributes:
         app: The application that it guards.
-        key: The key in the link until it was used; empty from then on.
+        key: The key of the link; empty after its use.
     """
 
     def __init__(self, app: ASGIApp, origins: Iterable[str] = ()) -> None:
@@ -57,7 +57,7 @@ class Guard:
         self._cookie, self._origins = secrets.token_urlsafe(32), tuple(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, or refuses it without any information about the application."""
+        """Passes a request on, or refuses it with an answer that says nothing about the application."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif (refusal := self._refusal(scope)) is None:
@@ -69,36 +69,36 @@ class Guard:
             await refusal(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Returns what a request gets in the place of an answer; None for one that may pass."""
-        asked = HTTPConnection(scope)
-        if not self._is_own(scope, asked.headers):
+        """Returns the answer that ends a request here; None for a request that may pass."""
+        connection = HTTPConnection(scope)
+        if not self._is_own(scope, connection.headers):
             return PlainTextResponse("Another site's request, or another host's name: refused.\n", 403)
         # Other programs' cookies may stand in the same header, in any form.
-        found = asked.cookies.get(_name(asked.headers), "")
-        known = secrets.compare_digest(found.encode(), self._cookie.encode())
+        cookie = connection.cookies.get(_name(connection.headers), "")
+        has_cookie = secrets.compare_digest(cookie.encode(), self._cookie.encode())
         if scope["type"] == "http" and scope["path"] == LINK:
-            return self._opened(asked, known)
-        return None if known else PlainTextResponse(CLOSED, 403)
+            return self._opened(connection, has_cookie)
+        return None if has_cookie else PlainTextResponse(CLOSED, 403)
 
     def _is_own(self, scope: Scope, headers: Headers) -> bool:
-        """Whether a request is for this host, and made by this page or by the person at the browser."""
+        """Whether a request is for this host, and comes from this page or from the browser's address bar."""
         host, origin = headers.get("host", ""), headers.get("origin")
-        proxied = [known for known in self._origins if urlsplit(known).netloc == host]
-        if not proxied and not LOOPBACK.fullmatch(host):
+        proxy_origins = [address for address in self._origins if urlsplit(address).netloc == host]
+        if not proxy_origins and not LOOPBACK.fullmatch(host):
             return False
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return False
-        if origin is None:  # a browser names it on each web socket and each form
+        if origin is None:  # browsers send an origin with each web socket and each form
             return scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
-        return origin in (proxied or [f"http://{host}"])
+        return origin in (proxy_origins or [f"http://{host}"])
 
-    def _opened(self, connection: HTTPConnection, is_known: bool) -> Response:
-        """Gives the cookie for the key, once; a browser that has it goes to the page."""
-        given = connection.query_params.get("key", "")
-        if not is_known and not (self.key and secrets.compare_digest(given.encode(), self.key.encode())):
+    def _opened(self, connection: HTTPConnection, has_cookie: bool) -> Response:
+        """Sets the cookie in exchange for the key, once; a browser with the cookie is sent to the page."""
+        key = connection.query_params.get("key", "")
+        if not has_cookie and not (self.key and secrets.compare_digest(key.encode(), self.key.encode())):
             return PlainTextResponse(CLOSED, 403)
         answer = RedirectResponse("/", 303)
-        if not is_known:
+        if not has_cookie:
             self.key = ""
             secure = not LOOPBACK.fullmatch(connection.headers["host"])
             answer.set_cookie(_name(connection.headers), self._cookie, httponly=True, samesite="strict", secure=secure)

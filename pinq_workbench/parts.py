@@ -2,7 +2,7 @@
 """The common parts of all pages: a frame, fields that survive a reload, acts with their errors in place.
 
 A page's fields write into a dictionary of the process, so a reload, a second tab or a lost connection
-loses nothing that was typed.
+loses no typed text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pinq.provider.report.markup import Html, element, escaped
 
 T = TypeVar("T")
 Redraw = Callable[[], object]
-# What the pages call Python's parameters.
+# The pages' names of Python's parameters.
 LABELS = {
     "analyst": "Analyst",
     "because": "Because",
@@ -34,8 +34,8 @@ LABELS = {
     "since": "From",
     "until": "To",
 }
-# Words of policy files and of the command line, with the words of the pages for them.
-SPOKEN = {
+# Patterns of texts about policy files and the command line, and the pages' words for them.
+PAGE_WORDS = {
     r"columns\.(.+?)\.(\w+)": r"\1 (\2)",
     r" ?[(]in a policy[^)]*[)]": "",
     r", or `nullable: true`": ", or let a missing value be an answer of its own",
@@ -56,7 +56,7 @@ READ_SECONDS = 600.0  # a page may read a table or a log before it is shown
 class Inputs(dict[str, Any]):
     """The typed values so far, by name."""
 
-    def said(self, name: str) -> str | None:
+    def text(self, name: str) -> str | None:
         """The text of a field without blanks around it; None for an empty one."""
         return str(self.get(name) or "").strip() or None
 
@@ -97,7 +97,7 @@ def write(text: Html, tag: str = "div") -> ui.html:
 
 @contextmanager
 def section(title: str, about: str = "") -> Iterator[None]:
-    """Makes a card with a heading, and a sentence on what it is for."""
+    """Makes a card with a heading and a sentence about its purpose."""
     with ui.card().props("flat bordered tag=section"):
         write(escaped(title), "h2")
         if about:
@@ -106,44 +106,44 @@ def section(title: str, about: str = "") -> Iterator[None]:
 
 
 def row() -> ui.element:
-    """Makes a row, of several lines where there is little room."""
+    """Makes a row that wraps in a narrow window."""
     return ui.element("div").classes("row-of")
 
 
 def tell(text: str = "", kind: str = "wrong") -> ui.label:
-    """Makes a place where the outcome of an act stands: ``wrong``, ``good`` or ``quiet``."""
+    """Makes a label for the outcome of an act; its kind is ``wrong``, ``good`` or ``quiet``."""
     return ui.label(text).classes(kind).props(f"role={'alert' if kind == 'wrong' else 'status'}")
 
 
 def fields(draft: Inputs, labels: Mapping[str, str], changed: Redraw = lambda: None) -> None:
-    """Makes a row of fields whose texts outlive the page.
+    """Makes a row of fields whose texts survive a reload.
 
     Args:
-        draft: The draft in which they are written.
-        labels: A label, and a hint in a line below it, for each name in the draft.
-        changed: A function that is called once the draft has a new text.
+        draft: The values of the fields, by name.
+        labels: The label of each field, by name; a second line is its hint.
+        changed: A function that is called after each change of the draft.
     """
     with row():
-        for name, said in labels.items():
-            label, _, hint = said.partition("\n")
-            made = ui.input(label, value=str(draft.get(name, "")))
-            made.props("outlined dense stack-label").props.update({"hint": hint} if hint else {})
-            _kept(made, draft, name, changed)
+        for name, text in labels.items():
+            label, _, hint = text.partition("\n")
+            field = ui.input(label, value=str(draft.get(name, "")))
+            field.props("outlined dense stack-label").props.update({"hint": hint} if hint else {})
+            _keep_value(field, draft, name, changed)
 
 
 def choice(
     label: str, options: Any, draft: Inputs, name: str, changed: Redraw = lambda: None, **words: Any
 ) -> ui.select:
-    """Makes a choice that outlives the page; a chosen value that is no longer there is forgotten."""
+    """Makes a choice that survives a reload, unless the chosen option is gone."""
     chosen = draft.get(name)
-    made = ui.select(options, label=label, value=chosen if chosen in options else None, **words)
-    made.props("outlined dense stack-label options-dense")
-    _kept(made, draft, name, changed)
-    return made
+    field = ui.select(options, label=label, value=chosen if chosen in options else None, **words)
+    field.props("outlined dense stack-label options-dense")
+    _keep_value(field, draft, name, changed)
+    return field
 
 
-def _kept(made: Any, draft: Inputs, name: str, changed: Redraw) -> None:
-    made.on_value_change(lambda event: (draft.update({name: event.value}), changed()))
+def _keep_value(field: Any, draft: Inputs, name: str, changed: Redraw) -> None:
+    field.on_value_change(lambda event: (draft.update({name: event.value}), changed()))
 
 
 def command(text: str, heading: str, *, shown: bool = False) -> None:
@@ -154,9 +154,9 @@ def command(text: str, heading: str, *, shown: bool = False) -> None:
 
 
 def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Writes a table; `` >`` after a head means numbers, on the right."""
+    """Writes a table; a head that ends with `` >`` has numbers, aligned on the right."""
     kinds = ["n" if head.endswith(" >") else None for head in heads]
-    named = [
+    head_cells = [
         element("th", head.removesuffix(" >"), scope="col", class_=kind)
         for head, kind in zip(heads, kinds, strict=True)
     ]
@@ -165,29 +165,31 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) ->
         for cells in rows
     ]
     caption = element("caption", title)
-    made = element("table", caption, element("thead", element("tr", *named)), element("tbody", *lines), class_="cells")
-    box = write(made).classes("wide").props("tabindex=0 role=group")
+    html = element(
+        "table", caption, element("thead", element("tr", *head_cells)), element("tbody", *lines), class_="cells"
+    )
+    box = write(html).classes("wide").props("tabindex=0 role=group")
     box.props["aria-label"] = title
 
 
-def spoken(text: str) -> str:
+def page_words(text: str) -> str:
     """Returns a text in the words of the pages: without a command, or a key of a policy file."""
-    for pattern, words in SPOKEN.items():
+    for pattern, words in PAGE_WORDS.items():
         text = re.sub(pattern, words, text)
     return text
 
 
 async def attempt(label: ui.label, call: Callable[[], T]) -> T | None:
-    """Calls a function while the page continues; an error appears in its place.
+    """Calls a function in a thread; the label shows its error.
 
     Returns:
-        What the function returns; None where it raised.
+        The function's result; None after an error.
     """
     label.text = ""
     try:
         return await run.io_bound(call)
     except PinqError as error:
-        label.text = spoken(error.worded(LABELS))
+        label.text = page_words(error.worded(LABELS))
     except OSError as error:
         label.text = f"{error.filename or 'A file'}: {error.strerror or 'cannot be used'}."
     except Exception as error:
@@ -209,15 +211,15 @@ async def sure(question: str) -> bool:
 
 
 class ActionButton:
-    """A button that does something once at a time, beside the page, and the place where its errors stand.
+    """A button whose action runs in a thread, once at a time, with a label for its errors.
 
     Args:
         text: The text on the button.
         call: The action.
         then: The function that draws the result below.
         main: Whether this is the page's primary button.
-        ask: The query before the action; empty for none.
-        watch: A function that is called each second while it runs.
+        ask: A function that returns a question to confirm before the action; empty for none.
+        watch: A function that is called each second while the action runs.
     """
 
     def __init__(
@@ -233,25 +235,25 @@ class ActionButton:
         self._call, self._then, self._ask, self._watch = call, then, ask, watch
         self._button = ui.button(text, on_click=self.run)
         self._button.props("no-caps unelevated" if main else "no-caps outline")
-        self._message, self._progress, self._shown = tell(), tell(kind="quiet"), ui.column().classes("full")
+        self._message, self._progress, self._outcome = tell(), tell(kind="quiet"), ui.column().classes("full")
 
     async def run(self) -> None:
-        """Does it now."""
+        """Runs the action, and then ``then`` unless it failed."""
         if (question := self._ask()) and not await sure(question):
             return
         self._button.props("loading").disable()
         timer = ui.timer(1.0, lambda: self._watch and self._watch(self._progress), immediate=False)
         try:
-            made = await attempt(self._message, self._call)
+            result = await attempt(self._message, self._call)
         finally:
             timer.deactivate()
         if self._button.is_deleted:
             return
         self._progress.text = ""
         self._button.props(remove="loading").enable()
-        self._shown.clear()
+        self._outcome.clear()
         if not self._message.text:
-            with self._shown:
-                drawn = self._then(made)
-                if isinstance(drawn, Awaitable):
-                    await drawn
+            with self._outcome:
+                pending = self._then(result)
+                if isinstance(pending, Awaitable):
+                    await pending

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The provider's pages: from a file to a reviewed policy, a grant, a served dataset and its log.
 
-Order: the folder, and a proposal for a table; the review of a policy (``review.py``); its grants, and what an
-epsilon means; the server; the log; the letter to an analyst. All that is kept is in the
-folder: policies, the ledgers beside their sources, and the lines that ``serving.py`` keeps of a
-running server. So a workbench that was stopped or killed continues where it was.
+Order: the folder, and a proposal for a table; the review of a policy (``review.py``); its grants, with the
+meaning of an epsilon; the server; the log; the letter to an analyst. The folder holds the whole state: policies,
+ledgers beside their sources, and the files of a running server (``serving.py``). So a stopped or killed
+workbench continues where it was.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from pinq_workbench.parts import (
     fields,
     frame,
     page,
+    page_words,
     row,
     section,
-    spoken,
     table,
     tell,
     write,
@@ -59,7 +59,7 @@ from pinq_workbench.parts import (
 from pinq_workbench.review import Review
 from pinq_workbench.serving import Serving
 
-BINARY = (".parquet", ".duckdb")  # files of tables that no dialect reads
+BINARY = (".parquet", ".duckdb")  # table files that need no dialect
 DIALECT = {
     "delimiter": "Between fields",
     "decimal": "Before decimals",
@@ -82,7 +82,7 @@ class Provider:
         path: The folder of policies and tables.
 
     Attributes:
-        drafts: The typed values, by policy file and page; of the folder's own pages under no name.
+        drafts: The typed values, by policy file and page; those of the folder's pages have the key "".
     """
 
     def __init__(self, path: Path) -> None:
@@ -109,9 +109,9 @@ class Provider:
         return self.path / name
 
     def _links(self, name: str = "") -> dict[str, str]:
-        """The pages of the folder and, with a name, of a policy."""
-        own = {"Review": f"/policy/{name}", "Grants": f"/policy/{name}/grants", "Log": f"/policy/{name}/log"}
-        return {"Datasets": "/", "Serve": "/serve"} | (own if name else {})
+        """The links to the folder's pages and, with a name, to the pages of that policy."""
+        policy_links = {"Review": f"/policy/{name}", "Grants": f"/policy/{name}/grants", "Log": f"/policy/{name}/log"}
+        return {"Datasets": "/", "Serve": "/serve"} | (policy_links if name else {})
 
     def _home(self) -> None:
         draft, policies = self.drafts[""], self._files(".yaml", ".yml")
@@ -119,39 +119,39 @@ class Provider:
             for name in policies:
                 with ui.card().props("flat bordered"):
                     ui.link(Path(name).stem, f"/policy/{name}").classes("text-h6")
-                    state, draft_only = self._state(name)
+                    state, is_draft = self._state(name)
                     ui.label(state)
-                    if draft_only:
-                        gone = partial(self._delete, name)
+                    if is_draft:
+                        delete = partial(self._delete, name)
                         ask = partial(str, f"Delete the draft {name}? The table itself stays.")
-                        ActionButton("Delete this draft", gone, lambda _: ui.navigate.reload(), main=False, ask=ask)
+                        ActionButton("Delete this draft", delete, lambda _: ui.navigate.reload(), main=False, ask=ask)
             if not policies:
                 ui.label("Nothing here yet. Choose a table below: the workbench proposes what analysts may ask.")
             with section("A new dataset", "Nothing leaves this machine. What is read off the rows waits for review."):
                 tables = [name for name in self._files("") if is_text(name) or name.lower().endswith(BINARY)]
-                chosen = dict.fromkeys([*tables, *filter(None, [draft.get("data")])])
-                made = choice("Table", list(chosen), draft, "data", new_value_mode="add-unique")
-                made.props["hint"] = "A file of this folder; or type a path, or FILE.duckdb::TABLE, and Enter"
+                choices = dict.fromkeys([*tables, *filter(None, [draft.get("data")])])
+                field = choice("Table", list(choices), draft, "data", new_value_mode="add-unique")
+                field.props["hint"] = "A file of this folder; or type a path, or FILE.duckdb::TABLE, and Enter"
                 uri = "Of a database: variable with its URI (optional)\nVISITS_URI; then a table's name"
                 fields(draft, {"target": "Column that models will predict (optional)"})
                 with ui.expansion("A database, or an unusual file").classes("full").props("dense"):
-                    ui.label("Left empty, as the file suggests; the review shows values as they are read.")
+                    ui.label("An empty field means: as the file suggests. The review shows values as they are read.")
                     fields(draft, DIALECT | {"uri_env": uri})
                 self._look()
 
     def _look(self) -> None:
-        """Makes the button that looks at a table, and one for each way to read it where there are several."""
+        """Makes the button that proposes a policy for a table; if the file is ambiguous, a button for each reading."""
         draft = self.drafts[""]
 
-        def show(made: str | list[dict[str, str]]) -> None:
-            if isinstance(made, str):
+        def show(outcome: str | list[dict[str, str]]) -> None:
+            if isinstance(outcome, str):
                 self.drafts[""] = Inputs()
-                ui.navigate.to(f"/policy/{made}")
+                ui.navigate.to(f"/policy/{outcome}")
                 return
             ui.label("The file can be read in several ways. Which one is right?")
             with row():
-                for way in made:
-                    ui.button(way_said(way), on_click=partial(again, way)).props("no-caps outline")
+                for way in outcome:
+                    ui.button(way_label(way), on_click=partial(again, way)).props("no-caps outline")
 
         async def again(way: Mapping[str, str]) -> None:
             draft.update(way)
@@ -160,7 +160,7 @@ class Provider:
         button = ActionButton("Look at it", lambda: self.propose(draft), show)
 
     def _delete(self, name: str) -> None:
-        """Deletes a proposal without any grant. Raises ``PolicyError`` for any other policy."""
+        """Deletes a draft; raises ``PolicyError`` for a policy with a ledger."""
         if not self._state(name)[1]:
             raise PolicyError(f"{name} has a ledger by now, so it is no draft.")
         self._file(name).unlink()
@@ -168,40 +168,40 @@ class Provider:
         self.drafts.pop(name, None)
 
     def _state(self, name: str) -> tuple[str, bool]:
-        """Describes the state of a policy in one line, and says whether it is a draft, without a ledger."""
+        """The state of a policy in one line, and whether it is a draft (without a ledger)."""
         try:
             waiting = len(waiting_in(self.path / name))
             status = grants.show(self.path / name)
         except NoLedger:
             return (f"Values to review: {waiting}" if waiting else "Reviewed; nobody was granted anything yet"), True
         except PinqError as error:
-            return spoken(str(error)), False
+            return page_words(str(error)), False
         return f"{status.spent} of {status.cap} spent, {len(status.accounts)} granted", False
 
     def propose(self, draft: Inputs) -> str | list[dict[str, str]]:
-        """Writes a proposal beside the others, of a table as the file suggests to read it.
+        """Writes a proposal for a table into the folder.
 
         Returns:
-            The name of the file; or the ways to read the table, where there are several.
+            The name of the file; or, for an ambiguous file, the keys of each possible reading.
 
         Raises:
-            PolicyError: As in ``propose``.
+            PolicyError: No table was chosen, or ``pinq.provider.proposal.look`` raises it.
         """
-        data, uri_env = draft.said("data"), draft.said("uri_env")
-        stated = {key: said for key in DIALECT if (said := draft.said(key))}
+        data, uri_env = draft.text("data"), draft.text("uri_env")
+        dialect_keys = {key: value for key in DIALECT if (value := draft.text(key))}
         if data is None:
             raise PolicyError("Choose a table first, or write where it is.")
         place = data if uri_env or Path(data.split("::")[0]).is_absolute() else str(self.path / data)
-        options = {"target": draft.said("target"), "folder": self.path, "uri_env": uri_env}
+        options = {"target": draft.text("target"), "folder": self.path, "uri_env": uri_env}
         try:
-            text = look(place, csv=dialect_of(**stated), **options).text
+            text = look(place, csv=dialect_of(**dialect_keys), **options).text
         except typer.BadParameter as error:
             raise PolicyError(error.message) from None
         except WholeDoubt as doubt:
             if len(doubt.choices) > 1:
                 ways = list(map(typed, doubt.choices))
-                sure = set.intersection(*(set(way.items()) for way in ways))
-                return [dict(item for item in way.items() if item not in sure) for way in ways]
+                common = set.intersection(*(set(way.items()) for way in ways))
+                return [dict(item for item in way.items() if item not in common) for way in ways]
             if doubt.look is None:
                 raise
             text = doubt.look.text
@@ -213,7 +213,7 @@ class Provider:
     # The review of a policy
 
     def review(self, name: str) -> Review:
-        """The review of a policy, with the typed values and the steps to undo. Raises ``PolicyError`` for no file."""
+        """The review of a policy, with its typed values and undo steps; raises ``PolicyError`` without a file."""
         file = self._file(name)
         if name not in self._reviews:
             self._reviews[name] = Review(name, file, self.drafts[name])
@@ -221,9 +221,9 @@ class Provider:
 
     async def _review(self, name: str) -> None:
         with frame(f"Review {Path(name).stem}", self._links(name)):
-            found = await attempt(tell(), lambda: self.review(name))
-            if found is not None:
-                await found.show()
+            review = await attempt(tell(), lambda: self.review(name))
+            if review is not None:
+                await review.show()
 
     # Its grants
 
@@ -256,13 +256,13 @@ class Provider:
                 fields(draft, cap | {"why cap": "Because (of the cap)\nit stands in the log"})
 
                 def change() -> None:
-                    change_in(file, "cap", draft.said("cap") or "", draft.said("why cap") or "")
+                    change_in(file, "cap", draft.text("cap") or "", draft.text("why cap") or "")
 
                 ActionButton("Change the cap", change, lambda _: ui.navigate.reload(), main=False)
 
     @ui.refreshable_method
     def _accounts(self, name: str) -> None:
-        """Shows who has what, and what changes it."""
+        """Shows all grants, with the controls that change them."""
         try:
             status = grants.show(self._file(name))
         except NoLedger:
@@ -282,7 +282,7 @@ class Provider:
                 self._changes(name, names)
 
     def _changes(self, name: str, names: list[str]) -> None:
-        """Extends, revokes, changes terms, replaces a token."""
+        """Makes the controls that extend a grant, revoke it, change its terms or replace its token."""
         draft, file = self.drafts[f"{name} grants"], self._file(name)
         choice("Whose", names, draft, "whose")
         fields(draft, {"more": "Epsilon to add\nleft empty: the budget stays", "end": "New end\n2030-01-31"})
@@ -291,11 +291,11 @@ class Provider:
         fields(draft, {"why now": "Because (of this change)\nit stands in the log"})
 
         def limit(analyst: str, by: Signature) -> grants.GrantReport:
-            asked, pace = draft.said("new most"), draft.said("new pace")
-            said = grants.make_terms(file, max_epsilon_per_query=asked, queries_per_minute=pace)
-            kept = next((one.terms for one in grants.show(file).accounts if one.analyst == analyst), FREE)
-            most, rate = said.max_epsilon_per_query, said.queries_per_minute
-            terms = replace(kept, max_epsilon_per_query=most, queries_per_minute=rate)
+            max_epsilon, pace = draft.text("new most"), draft.text("new pace")
+            new_terms = grants.make_terms(file, max_epsilon_per_query=max_epsilon, queries_per_minute=pace)
+            present_terms = next((one.terms for one in grants.show(file).accounts if one.analyst == analyst), FREE)
+            epsilon, queries = new_terms.max_epsilon_per_query, new_terms.queries_per_minute
+            terms = replace(present_terms, max_epsilon_per_query=epsilon, queries_per_minute=queries)
             return grants.set_terms(file, analyst, terms, by=by)
 
         def done(account: grants.GrantReport) -> None:
@@ -305,36 +305,38 @@ class Provider:
                 self._accounts.refresh()
 
         changes: dict[str, Callable[[str, Signature], grants.GrantReport]] = {
-            "Extend": lambda who, by: grants.extend(file, who, draft.said("more"), draft.said("end"), by=by),
+            "Extend": lambda who, by: grants.extend(file, who, draft.text("more"), draft.text("end"), by=by),
             "Set these limits": limit,
             "Issue another token": lambda who, by: grants.reissue(file, who, by=by),
             "Revoke": lambda who, by: grants.revoke(file, who, by=by),
         }
 
         def change(text: str) -> grants.GrantReport:
-            return changes[text](draft.said("whose") or "", here(draft.said("why now") or ""))
+            return changes[text](draft.text("whose") or "", here(draft.text("why now") or ""))
 
         def ask(text: str) -> str:
-            return f"{text} of {draft.said('whose')}? It counts at once." if text in AT_ONCE else ""
+            return f"{text} of {draft.text('whose')}? It counts at once." if text in AT_ONCE else ""
 
         with row():
             for text in changes:
                 ActionButton(text, partial(change, text), done, main=False, ask=partial(ask, text))
 
     def _show_token(self, account: grants.GrantReport, policy: Policy) -> None:
-        """Shows a token once, and all else that its analyst needs."""
+        """Shows a token once, with the address and the letter for its analyst."""
         dataset = first_allowed(policy, account.terms)
-        done = f"{account.analyst} may spend epsilon {account.limit}. This token is shown only now, and kept nowhere:"
-        tell(done, "good")
+        message = (
+            f"{account.analyst} may spend epsilon {account.limit}. This token is shown only now, and kept nowhere:"
+        )
+        tell(message, "good")
         ui.label(account.token).classes("token")
         for warning in account.warnings:
-            ui.label(spoken(warning)).classes("quiet")
+            ui.label(page_words(warning)).classes("quiet")
         url, authority = self._address(dataset)
         letter = Letter(account.analyst, dataset, url, authority)
         with row():
             ui.button("Copy the token", on_click=lambda: ui.clipboard.write(account.token)).props("no-caps outline")
-            keep = partial(ui.download.content, filename=letter.name)
-            ActionButton("Keep the letter to the analyst", letter.packed, keep, main=False)
+            save = partial(ui.download.content, filename=letter.name)
+            ActionButton("Keep the letter to the analyst", letter.packed, save, main=False)
         tell("The letter has the address, the certificate and the first lines. Send the token by another way.", "quiet")
         if not self.serving.running():
             tell("No server runs yet: start one under Serve, and look there whether the address is right.", "quiet")
@@ -342,13 +344,13 @@ class Provider:
         command(letter.lines, "The analyst's first lines", shown=True)
 
     def _address(self, dataset: str) -> tuple[str, Path | None]:
-        """The address at which analysts ask, and the certificate of the house's own authority, if there is one."""
+        """The address of a dataset, and the certificate of the provider's own authority, if there is one."""
         words, draft = shlex.split(self.serving.running()), self.drafts[""]
-        port = dict(pairwise(words)).get("--port", draft.said("port") or PORT)
-        own = Path(said) if (said := draft.said("authority")) else None
+        port = dict(pairwise(words)).get("--port", draft.text("port") or PORT)
+        authority = Path(path) if (path := draft.text("authority")) else None
         if "--insecure-http" in words:
             return f"http://127.0.0.1:{port}/{dataset}", None
-        return f"https://{draft.said('host') or socket.gethostname()}:{port}/{dataset}", own
+        return f"https://{draft.text('host') or socket.gethostname()}:{port}/{dataset}", authority
 
     # The server
 
@@ -356,9 +358,9 @@ class Provider:
         draft = self.drafts[""]
         with frame("Serve", self._links()), section("The server of this folder"):
             ui.label("Analysts ask over HTTPS, with a certificate. Without one, this machine alone can ask.")
-            runs = bool(self.serving.running())
-            tell("It runs. Analysts ask at:" if runs else "It does not run.", "good" if runs else "quiet")
-            for name in self._files(".yaml", ".yml") if runs else ():
+            is_running = bool(self.serving.running())
+            tell("It runs. Analysts ask at:" if is_running else "It does not run.", "good" if is_running else "quiet")
+            for name in self._files(".yaml", ".yml") if is_running else ():
                 ui.label(self._address(Path(name).stem)[0]).classes("token")
             draft.setdefault("port", PORT)
             draft.setdefault("host", socket.gethostname())
@@ -369,14 +371,14 @@ class Provider:
             )
 
             def start() -> None:
-                cert, key = draft.said("cert"), draft.said("key")
+                cert, key = draft.text("cert"), draft.text("key")
                 words = ["--tls-cert", cert or "", "--tls-key", key or ""] if cert or key else ["--insecure-http"]
                 self.serving.start(["--port", draft["port"], *words])
 
             with row():
                 ActionButton("Start", start, lambda _: ui.navigate.reload())
                 ActionButton("Stop", self.serving.stop, lambda _: ui.navigate.reload(), main=False)
-            about = f"What it logs is in {self.serving.log.name}. It runs on when the workbench stops."
+            about = f"Its log is in {self.serving.log.name}. It keeps running when the workbench stops."
             ui.label(about).classes("quiet")
 
     # The log
@@ -390,13 +392,13 @@ class Provider:
 
 @dataclass(frozen=True)
 class Letter:
-    """All that an analyst needs beside the token.
+    """The files for an analyst, without the token.
 
     Attributes:
         analyst: The analyst's name.
         dataset: The dataset's name.
         url: The address.
-        authority: The certificate of the provider's own authority.
+        authority: The file with the certificate of the provider's own authority.
     """
 
     analyst: str
@@ -421,37 +423,37 @@ class Letter:
         )
 
     def packed(self) -> bytes:
-        """A ZIP archive to send: a page to read, the lines as a program, the certificate."""
+        """The ZIP archive: instructions, a program with the lines, and the certificate."""
         page = (
             f"{self.dataset}, for {self.analyst}\n\nAddress: {self.url}\n\n1. Install Python, then: pip install "
             "pinq-miners\n2. Save the token, which you get by another way, in this folder as token.txt; show it to "
             f"nobody.\n3. Run first.py:\n\n{self.lines}\n\nOr without code: pinq workbench {self.url} --token-file "
             f"token.txt{' --verify certificate.pem' if self.authority else ''}\n"
         )
-        packed = io.BytesIO()
-        with ZipFile(packed, "w") as archive:
+        archive_bytes = io.BytesIO()
+        with ZipFile(archive_bytes, "w") as archive:
             archive.writestr("read-me.txt", page)
             archive.writestr("first.py", self.lines + "\n")
             if self.authority:
                 archive.write(self.authority, "certificate.pem")
-        return packed.getvalue()
+        return archive_bytes.getvalue()
 
 
-def way_said(way: Mapping[str, str]) -> str:
-    """Says a way to read a file as a button does: dates by the last day of a year."""
-    said = [
+def way_label(way: Mapping[str, str]) -> str:
+    """The label of a button for one reading of a file; a format of dates is shown by 31 December."""
+    texts = [
         ", ".join(f"{date(2024, 12, 31):{form}}" for form in value.split(",")) if key == "dates" else value
         for key, value in way.items()
     ]
     names = ("" if key in ("sheet", "dates") else f"{DIALECT[key]}: " for key in way)
-    return ", ".join(map("".join, zip(names, said, strict=True)))
+    return ", ".join(map("".join, zip(names, texts, strict=True)))
 
 
 @ui.refreshable
 def _meaning(draft: Inputs, schema: Schema) -> None:
-    """Says what an epsilon means for a person, and draws what its noise does to counts."""
+    """Explains an epsilon: the certainty that it permits about a person, and its noise in counts."""
     try:
-        epsilon = Epsilon.exactly(draft.said("epsilon") or "1")
+        epsilon = Epsilon.exactly(draft.text("epsilon") or "1")
     except PinqError as error:
         tell(str(error))
         return
@@ -468,24 +470,24 @@ def _meaning(draft: Inputs, schema: Schema) -> None:
 
 
 def _noise(count: int, half: int) -> Html:
-    """Draws a count and the interval of its noise, on a line from nothing to twice the count."""
+    """Draws a count and the interval of its noise, on a line from 0 to twice the count."""
     low, high = (300 * min(max(0, end), 2 * count) / (2 * count) for end in (count - half, count + half))
-    wide = max(2.0, high - low)
+    width = max(2.0, high - low)
     return Html(
         f"<svg class='noise' viewBox='0 0 320 34' width='320' role='img'><title>{count:,} within {half:,}</title>"
-        f"<line x1='0' y1='12' x2='300' y2='12'/><rect x='{low:.1f}' y='6' width='{wide:.1f}' height='12'/>"
+        f"<line x1='0' y1='12' x2='300' y2='12'/><rect x='{low:.1f}' y='6' width='{width:.1f}' height='12'/>"
         f"<text x='0' y='32'>0</text><text x='135' y='32'>{count:,}</text>"
         f"<text x='265' y='32'>{2 * count:,}</text></svg>"
     )
 
 
 def first_allowed(policy: Policy, terms: Terms) -> str:
-    """The name of the first table that a grant may ask, for its analyst's first lines."""
+    """The name of the first table that a grant's terms allow."""
     return next(table.name for table in policy.each if terms.tables is None or table.table in terms.tables)
 
 
 def _grant(file: Path, draft: Inputs) -> grants.GrantReport:
-    """Grants what the form says, as ``pinq grant`` does."""
-    terms = grants.make_terms(file, max_epsilon_per_query=draft.said("most"), queries_per_minute=draft.said("pace"))
-    because, asked = here(draft.said("because") or ""), draft.said("epsilon") or ""
-    return grants.grant(file, draft.said("analyst") or "", asked, draft.said("expires"), terms, by=because)
+    """Makes the grant of the form, as ``pinq grant`` does."""
+    terms = grants.make_terms(file, max_epsilon_per_query=draft.text("most"), queries_per_minute=draft.text("pace"))
+    signature, epsilon = here(draft.text("because") or ""), draft.text("epsilon") or ""
+    return grants.grant(file, draft.text("analyst") or "", epsilon, draft.text("expires"), terms, by=signature)

@@ -18,7 +18,7 @@ from pinq.provider.report.html import MARK
 from pinq_workbench.guard import LINK, Guard
 
 HOST = "127.0.0.1"
-RECONNECT_SECONDS = 30.0  # seconds for which a page without its connection is kept
+RECONNECT_SECONDS = 30.0  # for which a page is kept after its connection broke
 
 
 def open_workbench(
@@ -38,9 +38,9 @@ def open_workbench(
         token_file: For a URL: the file that holds the token.
         verify: For a URL: the provider's own certificate authority.
         insecure_http: For a URL: plain HTTP, on this machine only.
-        port: The port on this machine alone; 0 for any free port.
-        origin: The address of a proxy for browsers: ``https://bench.example.org``.
-        say: A function that gets the link.
+        port: The port on the loopback address; 0 for any free port.
+        origin: The address of a proxy that shows the workbench: ``https://bench.example.org``.
+        say: A function that prints the link.
 
     Raises:
         PinqError: The target cannot be opened.
@@ -62,13 +62,13 @@ def open_workbench(
     )
     guard = Guard(app, [] if origin is None else [origin])
     try:
-        bound = socket.create_server((HOST, port))
+        listener = socket.create_server((HOST, port))
     except OSError as error:
         raise QueryError(f"port {port} of this machine cannot be used: {os.strerror(error.errno or 0)}.") from None
-    root = origin or f"http://{HOST}:{bound.getsockname()[1]}"
+    root = origin or f"http://{HOST}:{listener.getsockname()[1]}"
     say(f"Open {root}{LINK}?key={guard.key}\nThe link works once, in one browser on this machine. Stop with Ctrl-C.")
     settings = Config(guard, access_log=False, log_level="warning", ws="websockets-sansio", lifespan="on")
-    Server(settings).run([bound])
+    Server(settings).run([listener])
 
 
 def _pages(target: str, token_file: Path | None, verify: Path | None, insecure_http: bool) -> Callable[[], None]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``pinq serve`` beside the workbench: started, found again after a crash, and stopped.
+"""Starts and stops ``pinq serve``, and finds a running server after a crash of the workbench.
 
-A server that runs holds a lock on a file of the folder; so the next workbench finds the server of a
-killed one, and never takes another process with the same number for it.
+A running server holds a lock on a file of the folder. So a new workbench finds the server that a killed
+one started, and never mistakes another process with the same number for it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 
 from pinq.errors import PolicyError
 
-STOP_SECONDS = 40.0  # a server finishes what runs, then ends
+STOP_SECONDS = 40.0  # for which a server may finish its running requests
 
 
 class Serving:
-    """The server of a folder, if there is one.
+    """The server of a folder, running or not.
 
     Args:
         folder: The folder of policies; its files ``.pinq-serve`` and ``pinq-serve.log`` are the server's.
@@ -34,34 +34,33 @@ class Serving:
         self._process: subprocess.Popen[bytes] | None = None
 
     def running(self) -> str:
-        """The command line with which it was started; empty if no server runs."""
+        """The command line of the running server; empty if none runs."""
         if self._process is not None:
-            self._process.poll()  # one of ours that ended must not stay a zombie
+            self._process.poll()  # reaps our server if it has ended
         with suppress(FileNotFoundError), self._lock.open() as file:
             if not _locked(file.fileno()):
                 return file.read().partition("\n")[2]
         return ""
 
-    def start(self, words: list[str]) -> None:
+    def start(self, options: list[str]) -> None:
         """Starts it for the reviewed policies of the folder.
 
         Args:
-            words: Further options of ``pinq serve``.
+            options: Further options of ``pinq serve``.
 
         Raises:
-            PolicyError: One runs already, or it ends at once; the text is the server's own.
+            PolicyError: A server runs already, or the new one ends at once; the text is then the server's own.
         """
         if self.running():
             raise PolicyError("A server of this folder runs already; stop it first.")
-        command = [sys.executable, "-m", "pinq.cli.main", "serve", str(self._folder), *words]
+        command = [sys.executable, "-m", "pinq.cli.main", "serve", str(self._folder), *options]
         descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if not _locked(descriptor):
                 raise PolicyError("A server of this folder starts already.")
-            said = self.log.stat().st_size if self.log.exists() else 0
+            log_size = self.log.stat().st_size if self.log.exists() else 0
             with self.log.open("ab") as log:
-                # The server inherits the lock with the descriptor, and holds it as long as it
-                # lives.
+                # The server inherits the descriptor, and with it the lock, until it ends.
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -72,19 +71,20 @@ class Serving:
                 )
             os.ftruncate(descriptor, 0)
             os.write(
-                descriptor, f"{self._process.pid}\n{shlex.join(['pinq', 'serve', self._folder.name, *words])}".encode()
+                descriptor,
+                f"{self._process.pid}\n{shlex.join(['pinq', 'serve', self._folder.name, *options])}".encode(),
             )
         finally:
             os.close(descriptor)
-        while b"Serving" not in (text := self._written(said)):
+        while b"Serving" not in (text := self._written(log_size)):
             if self._process.poll() is not None:
                 lines = text.decode(errors="replace").splitlines()
-                boxed = [line.strip("│ ") for line in lines if line.startswith("│")]  # what is wrong in the options
-                raise PolicyError(" ".join(boxed) or "\n".join(lines).strip() or "The server ended at once.")
+                option_errors = [line.strip("│ ") for line in lines if line.startswith("│")]  # in typer's box
+                raise PolicyError(" ".join(option_errors) or "\n".join(lines).strip() or "The server ended at once.")
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Asks it to end, and waits until it has. Raises ``PolicyError`` if it does not."""
+        """Ends the server and waits for its end; raises ``PolicyError`` after STOP_SECONDS."""
         if not self.running():
             return
         os.kill(int(self._lock.read_text().partition("\n")[0]), signal.SIGTERM)

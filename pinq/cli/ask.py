@@ -43,7 +43,7 @@ Dataset = Annotated[
         "https://host:8443/NAME.TABLE.",
     ),
 ]
-Asked = Annotated[Verb, argument("VERB", "count, sum, avg or choose.")]
+VerbArgument = Annotated[Verb, argument("VERB", "count, sum, avg or choose.")]
 Column = Annotated[str | None, argument("COLUMN", "A numeric column, for sum and avg.")]
 Analyst = Annotated[
     str | None,
@@ -79,7 +79,7 @@ PreviewOnly = Annotated[bool, flag("--preview", help="Only show the cost and the
 @guarded
 def query(
     dataset: Dataset,
-    verb: Asked,
+    verb: VerbArgument,
     column: Column = None,
     *,
     analyst: Analyst = None,
@@ -125,7 +125,7 @@ def query(
     except NotAllowed:
         if preview:
             raise
-        # The query is refused too, and so logged; or the terms changed meanwhile, and it is answered.
+        # The query itself is then refused and logged, or answered if the terms changed meanwhile.
     answer = getattr(target_parts, VERBS[verb])(**words)
     _print_answer(answer, parts, handle, error, as_json)
 
@@ -165,7 +165,9 @@ def _score(
         return None
     from pinq.language.scores import SCORES, Score
 
-    needed = {kind: {field.name for field in fields(of) if field.default is MISSING} for kind, of in SCORES.items()}
+    needed = {
+        kind: {field.name for field in fields(score) if field.default is MISSING} for kind, score in SCORES.items()
+    }
     choices = [kind for kind, names in needed.items() if names <= {"target"}]
     if name not in choices:
         raise typer.BadParameter(f"`choose` needs --score, one of {', '.join(choices)}")
@@ -287,7 +289,7 @@ def shown(value: object) -> str:
 
 Kind = StrEnum("Kind", ["crosstab", "histogram", "quantiles", "summary", "top"])
 # The options of each kind besides the common ones.
-TAKES = {
+KIND_OPTIONS = {
     Kind.crosstab: {"margins"},
     Kind.histogram: {"by", "bins"},
     Kind.quantiles: {"by", "shares"},
@@ -298,7 +300,7 @@ OPTIONS = {"by": "--by", "bins": "--bins", "shares": "--share", "margins": "--ma
 BAR = 30  # characters of the longest bar
 PICTURES = (".png", ".svg", ".pdf")
 
-AskedKind = Annotated[Kind, argument("KIND", f"{', '.join(Kind)}.")]
+KindArgument = Annotated[Kind, argument("KIND", f"{', '.join(Kind)}.")]
 Columns = Annotated[
     list[str] | None,
     argument("[COLUMN]...", "sex, or age:30,45 to cut; several for crosstab, any or none for summary."),
@@ -323,7 +325,7 @@ Picture = Annotated[
 @commands.command(rich_help_panel="Ask")
 @guarded
 def table(
-    kind: AskedKind,
+    kind: KindArgument,
     dataset: Dataset,
     columns: Columns = None,
     *,
@@ -354,7 +356,7 @@ def table(
     """
     options = {"by": by, "bins": bins, "shares": share, "margins": margins, "k": limit}
     stated: dict[str, object] = {name: value for name, value in options.items() if value is not None}
-    if wrong := stated.keys() - TAKES[kind]:
+    if wrong := stated.keys() - KIND_OPTIONS[kind]:
         raise typer.BadParameter(f"`{kind}` takes no {' and no '.join(OPTIONS[name] for name in sorted(wrong))}")
     if kind not in (Kind.crosstab, Kind.summary) and len(columns or ()) != 1:
         raise typer.BadParameter(f"`{kind}` needs one COLUMN")
@@ -403,9 +405,9 @@ def _print_table(result: Any, handle: PrivateQueryable, as_json: bool) -> None:
         content = {"title": result.title, "rows": answers, "level": result.level, "notes": list(result.notes)}
         print_json(content | {"epsilon": float(result.epsilon), "budget": budget_of(handle)})
         return
-    bare = ("column", "of")  # a count of all rows has no column, and a mean has no value
+    may_be_empty = ("column", "of")  # a count of all rows has no column, and a mean is of no value
     texts = [
-        ["" if cell is None and head in bare else shown(cell) for head, cell in zip(heads, row, strict=True)]
+        ["" if cell is None and head in may_be_empty else shown(cell) for head, cell in zip(heads, row, strict=True)]
         for row in rows
     ]
     titles = [f"{head} >" if head in numbers else head for head in heads]
@@ -486,7 +488,7 @@ def mcp(
 
     [cyan]pinq mcp p.yaml --analyst ana --per-call 0.05 --per-session 0.5[/cyan]
     """
-    served = room_of_miners("fronts.mcp_server")
+    server = room_of_miners("fronts.mcp_server")
     agents = room_of_miners("fronts.agents")
     with opened(dataset, analyst, verify, insecure_http, token_file) as handle:
-        served.serve(agents.Agent(handle, per_call=per_call, per_session=per_session, level=level), http)
+        server.serve(agents.Agent(handle, per_call=per_call, per_session=per_session, level=level), http)

@@ -90,7 +90,7 @@ AsJson = Annotated[bool, flag("--json", help="Print JSON, for scripts.")]
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
     """Makes a command print an error as one line and end with an exit status.
 
-    Of an error of another library only the type is shown, because its text could quote a row.
+    An error of another library is shown by its type alone, because its text could quote a row.
     """
 
     @functools.wraps(command)
@@ -160,7 +160,7 @@ def console(file: TextIO | None = None) -> Console:
 
 
 def print_lines(text: object) -> None:
-    """Prints a text of several lines; other unprintable characters show as escapes."""
+    """Prints a text of several lines; unprintable characters within a line are escaped."""
     typer.echo("\n".join(map(printable, str(text).splitlines())))
 
 
@@ -175,7 +175,7 @@ def print_or_write(text: str, output: Path | None, advice: str = "", shown: Sequ
 
 
 def require_ending(output: Path | None, *endings: str, name: str = "--output") -> None:
-    """Refuses a file whose ending does not fit the written form."""
+    """Refuses an output file with another ending than these."""
     if output is not None and output.suffix.lower() not in ("", *endings):
         raise typer.BadParameter(f"{output} must end in {' or '.join(endings)}", param_hint=name)
 

@@ -183,8 +183,8 @@ def retire(
 ) -> None:
     """Close a ledger that was begun wrongly: every grant ends, and budgets count anew.
 
-    For a policy that promised too little, such as rows where persons have several. The log keeps what was
-    spent, and every audit says it: persons have lost that too.
+    For a policy whose promise was too small, such as a privacy unit of one row although persons have several
+    rows. The log keeps what was spent under it, and every audit reports it.
     """
     from pinq.provider.grants import retire as retire_ledger
 
@@ -202,7 +202,7 @@ def correct(
     because: Annotated[str, option("--because", metavar="TEXT", help="What was wrong with its rows.")],
     table: Annotated[str | None, option("--table", metavar="TABLE", help="Of a policy of several tables, one.")] = None,
 ) -> None:
-    """Open a closed cohort whose rows were corrected. All that its earlier rows answered stays spent."""
+    """Open a closed cohort whose rows were corrected. The epsilon spent on its earlier rows stays spent."""
     from pinq.provider.policy_file import load_policy
     from pinq.provider.versions import correct as correct_cohort
 
@@ -249,7 +249,7 @@ def terms(
     from pinq.ledger.events import FREE
     from pinq.provider.grants import set_terms
 
-    account, done = _account(policy, analyst), "unchanged"
+    account, outcome = _account(policy, analyst), "unchanged"
     change = str(account.terms)
     limits = {
         "max_epsilon_per_query": max_epsilon,
@@ -262,9 +262,9 @@ def terms(
     }
     if no_limits or any(limit is not None for limit in limits.values()):
         wanted = _terms_of(policy, FREE if no_limits else account.terms, **limits)
-        account, done = set_terms(policy, analyst, wanted, by=_signed(because)), "terms changed"
+        account, outcome = set_terms(policy, analyst, wanted, by=_signed(because)), "terms changed"
         change += f" -> {wanted}"
-    _print_account(account, done, as_json)
+    _print_account(account, outcome, as_json)
     if not as_json:
         typer.echo(printable(f"Terms: {change}"))
 
@@ -312,7 +312,7 @@ def _until(account: GrantReport) -> str:
     return when(account.expires) if account.expires else "never"
 
 
-def _print_account(account: GrantReport, done: str, as_json: bool) -> None:
+def _print_account(account: GrantReport, outcome: str, as_json: bool) -> None:
     """Prints an account after a change.
 
     A new token is alone on the last line, so that a script can read it.
@@ -322,10 +322,10 @@ def _print_account(account: GrantReport, done: str, as_json: bool) -> None:
     if as_json:
         print_json(account.to_dict() | {"warnings": list(account.warnings)})
     else:
-        ends = "" if account.expires is None or done == "revoked" else f", until {_until(account)} (UTC)"
+        ends = "" if account.expires is None or outcome == "revoked" else f", until {_until(account)} (UTC)"
         terms = "" if account.terms == FREE else f"; {account.terms}"
         numbers = f"limit {account.limit}, spent {account.spent}, remaining {account.remaining}"
-        typer.echo(printable(f"{account.analyst}: {done}. {numbers}{ends}{terms}"))
+        typer.echo(printable(f"{account.analyst}: {outcome}. {numbers}{ends}{terms}"))
         if account.token:
             typer.echo(account.token)
             typer.echo(

@@ -49,10 +49,10 @@ From Python: [cyan]pinq.open("p.yaml", analyst="ana").noisy_count(epsilon=0.1)[/
 
 
 class _Commands(TyperGroup):
-    """The commands, which refuse an option's value in words of ours."""
+    """The commands. Errors in options' values are worded here, not by pydantic."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs a command; typer parses its options by pydantic, whose words are for programmers."""
+        """Runs a command; typer parses its options by pydantic, whose messages are for programmers."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:

@@ -167,7 +167,7 @@ Fewest = Annotated[
     option(
         "--fewest",
         metavar="PERSONS",
-        help="List a value from so many persons on; others count as `other`. By default 20.",
+        help="List a value that at least so many persons have; others count as `other`. By default 20.",
     ),
 ]
 

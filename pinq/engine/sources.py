@@ -41,7 +41,7 @@ from pinq.engine.records import JsonLines, StatisticalFiles
 from pinq.engine.spills import spill_folder
 from pinq.errors import PolicyError
 from pinq.policy.dialect import Dialect, is_json_lines, is_statistical, is_workbook
-from pinq.policy.files import missing_path, read_by, source_dialect, source_files, source_path
+from pinq.policy.files import missing_path, source_dialect, source_files, source_path, tables_of
 from pinq.policy.policy import AdbcRows, Joined, Policy
 from pinq.public.checks import closest, first_of
 
@@ -287,7 +287,7 @@ def _is_small(policy: Policy, data: object, files: Sequence[Path]) -> bool:
 
 def _spelling(policy: Policy) -> Dialect | None:
     """The dialect of the source, or of a joined table of text."""
-    return next(filter(None, map(source_dialect, read_by(policy))), None)
+    return next(filter(None, map(source_dialect, tables_of(policy))), None)
 
 
 def is_large(files: Sequence[Path]) -> bool:

@@ -65,11 +65,14 @@ class Dialect(Declared):
         "follow, of the 12-hour clock where the form says so: %m/%d/%Y %I:%M %p",
     )
     century: int | None = Field(
-        default=None, ge=1000, le=9900, description="of years of two digits (%y), the earliest year that is meant: 1930"
+        default=None,
+        ge=1000,
+        le=9900,
+        description="the earliest year that a year of two digits (%y) means, such as 1930",
     )
     encoding: Encoding = Field(default="utf-8", description="how characters are written as bytes")
     sheet: str | None = Field(
-        default=None, min_length=1, max_length=31, description="of a workbook that has several, the one that is read"
+        default=None, min_length=1, max_length=31, description="the sheet that is read, if a workbook has several"
     )
     skip: int = Field(default=0, ge=0, le=1000, description="lines, or rows of a sheet, above the header")
     header: Literal[True] | Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)] = Field(
@@ -86,7 +89,7 @@ class Dialect(Declared):
 
     @field_validator("encoding", mode="before")
     @classmethod
-    def _known(cls, encoding: object) -> object:
+    def _listed_name(cls, encoding: object) -> object:
         """Converts Python's other names of an encoding, such as cp1252, to the listed one."""
         with suppress(LookupError, TypeError):
             codec = codecs.lookup(encoding).name  # type: ignore[arg-type]

@@ -30,14 +30,14 @@ def source_path(policy: Policy) -> Path | None:
 def source_files(policy: Policy) -> list[Path]:
     """Returns the real files of the source, each once.
 
-    These are the files of its patterns and folders, without ledgers and claims, and each other named
-    path, also of a missing file. Names in folders that begin with ``.`` or ``_`` are left out.
+    Patterns and folders give the files that they hold, without ledgers, claims and names that begin with
+    ``.`` or ``_`` (in folders). Every other path gives itself, even if the file is missing.
 
     Raises:
         PolicyError: A folder holds a file that is no table, or cannot be listed.
     """
     try:
-        tables = read_by(policy)
+        tables = tables_of(policy)
         return sorted({file for table in tables for path in _paths(table) for file in _files_of(path, table)})
     except OSError as error:
         why = error.strerror or "the disk failed"
@@ -46,7 +46,7 @@ def source_files(policy: Policy) -> list[Path]:
 
 def missing_path(policy: Policy) -> Path | None:
     """Returns the first path of the source without a file; None if every path has one."""
-    for table in read_by(policy):
+    for table in tables_of(policy):
         for path in _paths(table):
             files = list(_files_of(path, table))
             if not files or not all(file.exists() for file in files):
@@ -103,8 +103,8 @@ def state_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "pinq"
 
 
-def read_by(policy: Policy) -> Iterable[Policy]:
-    """The tables whose files are read for a table: itself, or the tables that it joins."""
+def tables_of(policy: Policy) -> Iterable[Policy]:
+    """The tables whose files a table reads: the table itself, or the tables that its SELECT joins."""
     return (policy,) if policy.joined is None else policy.joined.tables.values()
 
 

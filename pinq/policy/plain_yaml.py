@@ -36,7 +36,7 @@ _MEANINGS = {  # types of scalars without quotes, with a pattern and possible fi
 
 
 class _Loader(SafeLoader):
-    """Also refuses a repeated key, of which the second would silently win."""
+    """Also refuses a repeated key; PyYAML would silently take the second value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         keys = set()
@@ -72,8 +72,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
-# The last rule for these characters: a text that begins like a number resolves to another tag, so it
-# gets quotes.
+# This rule applies after all others: a text that begins like a number resolves to this tag, so it gets quotes.
 _Dumper.add_implicit_resolver("!number-like", re.compile(r"^[-+]?[0-9]"), list("-+0123456789"))
 
 
@@ -90,7 +89,7 @@ def read_yaml(text: str) -> Any:
         raise yaml.YAMLError("it is nested too deep") from None
     except yaml.YAMLError:
         raise
-    # Such as a number of thousands of digits, or `!!timestamp x`: PyYAML trusts tags.
+    # A number of thousands of digits, or `!!timestamp x`: PyYAML does not check the value of a tag.
     except (ValueError, LookupError, AttributeError, TypeError) as error:
         raise yaml.YAMLError(f"it has a value that cannot be read: {error}") from None
 

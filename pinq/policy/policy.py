@@ -115,22 +115,24 @@ class SignIn(Declared):
         ),
     ] = Field(description="the provider's URL")
     client: Annotated[str, of_form("[!-~]{1,200}", "1 to 200 characters without blanks")] = Field(
-        description="as which the provider knows this server's analysts"
+        description="the client id of this server at the provider"
     )
     claim: Annotated[str, of_form("[!-~]{1,100}", "1 to 100 characters without blanks")] = Field(
-        default="sub", description="what a person is called: sub, email, ...; never one that people can edit"
+        default="sub", description="the claim that names a person: sub, email, ...; never one that people can edit"
     )
-    groups: dict[str, GroupGrant] = Field(default_factory=dict, description="whose members need no grant of their own")
+    groups: dict[str, GroupGrant] = Field(
+        default_factory=dict, description="groups whose members get a grant at the first sign-in"
+    )
 
 
 SourcePaths = Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)]
 """Files, patterns and folders whose rows are one table together."""
 
 
-class Goes(Enum):
-    """The destination of a key that analysts do not see; each field has one mark. ``Public`` has the other keys."""
+class Destination(Enum):
+    """The destination of a key that analysts do not see. The keys that they see are those of ``Public``."""
 
-    LOGGED = "into the log"
+    LOGGED = "the ledger's log"
     PRIVATE = "nowhere"
 
 
@@ -144,89 +146,93 @@ class Policy(Public):
         ('adult', 10.0, 50000)
     """
 
-    version: Annotated[Literal[1], Goes.PRIVATE] = 1
+    version: Annotated[Literal[1], Destination.PRIVATE] = 1
     dataset: Annotated[
         str,
         of_form(
             "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
             "1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit",
         ),
-        Goes.PRIVATE,
+        Destination.PRIVATE,
     ] = Field(description="name under which analysts know it")
     source: Annotated[
-        str | SourcePaths | DatabaseTable | SparkTable | AdbcTable | SelectedRows | None, Goes.PRIVATE
+        str | SourcePaths | DatabaseTable | SparkTable | AdbcTable | SelectedRows | None, Destination.PRIVATE
     ] = Field(
         default=None,
         description="a Parquet or CSV file or a workbook, a pattern or a folder of them, relative to the policy, or a "
         "list of these; or a table of DuckDB, of Spark, or of a database with an ADBC driver; or a SELECT over other "
         "tables of the policy",
     )
-    csv: Annotated[Dialect | None, Goes.LOGGED] = Field(
-        default=None, description="how delimited text or a sheet is written; what is not declared is as usual"
+    csv: Annotated[Dialect | None, Destination.LOGGED] = Field(
+        default=None, description="the format of delimited text or of a sheet; each key has a usual default"
     )
     rows_version: Annotated[
-        Annotated[str, of_form(r"[!-~]{1,64}", "1 to 64 characters without blanks, in quotes")] | None, Goes.LOGGED
+        Annotated[str, of_form(r"[!-~]{1,64}", "1 to 64 characters without blanks, in quotes")] | None,
+        Destination.LOGGED,
     ] = Field(
         default=None,
-        description="a name of the rows, which stay as they are while it stays; by default rows are known by facts "
-        "of their files that change by writing",
+        description="a name of the rows' present state, to be changed when rows change; by default facts of the "
+        "files, such as their sizes and times, tell whether rows have changed",
     )
-    ledger: Annotated[str | None, Goes.PRIVATE] = Field(
+    ledger: Annotated[str | None, Destination.PRIVATE] = Field(
         default=None, description="a file, relative to the policy, or a URL of PostgreSQL; beside the source by default"
     )
-    cap: Annotated[FiniteDecimal, Field(gt=0, le=10**6), Goes.LOGGED] = Field(
+    cap: Annotated[FiniteDecimal, Field(gt=0, le=10**6), Destination.LOGGED] = Field(
         description="epsilon over all analysts together, for they may collude"
     )
-    cap_rule: Annotated[Literal["sum"], Goes.LOGGED] = Field(
-        default="sum", exclude=True, description="what earlier versions let the provider choose"
+    cap_rule: Annotated[Literal["sum"], Destination.LOGGED] = Field(
+        default="sum", exclude=True, description="a key of earlier versions; only `sum` is left"
     )
     padding: Annotated[
-        Annotated[str, of_form(r"[1-9]\d{0,4}(ms|s)", "a time such as 50ms or 1s")] | None, Goes.LOGGED
+        Annotated[str, of_form(r"[1-9]\d{0,4}(ms|s)", "a time such as 50ms or 1s")] | None, Destination.LOGGED
     ] = Field(
         default=None, description="over the network, answers and errors leave at multiples of this time, such as 50ms"
     )
     memory_limit: Annotated[
-        Annotated[str, of_form(r"\d+(\.\d+)? ?(MB|GB|MiB|GiB)", "a size such as 512MB or 2GB")] | None, Goes.PRIVATE
+        Annotated[str, of_form(r"\d+(\.\d+)? ?(MB|GB|MiB|GiB)", "a size such as 512MB or 2GB")] | None,
+        Destination.PRIVATE,
     ] = Field(default=None, description="memory that the engine may use before it spills to disk")
-    max_work: Annotated[int | None, Goes.LOGGED] = Field(
+    max_work: Annotated[int | None, Destination.LOGGED] = Field(
         default=None,
         ge=1,
         le=10**9,
         description="work that one request may need, in units of about a millisecond of one core; 600,000 by default",
     )
-    sign_in: Annotated[SignIn | None, Goes.LOGGED] = Field(
+    sign_in: Annotated[SignIn | None, Destination.LOGGED] = Field(
         default=None, description="the identity provider by which analysts may sign in to a server"
     )
-    secure: Annotated[Literal["noise", "exact"], Goes.LOGGED] = Field(
+    secure: Annotated[Literal["noise", "exact"], Destination.LOGGED] = Field(
         default="noise",
         description="what computations among several parties may open of the rows: "
         "noisy results only, or exact ones too",
     )
-    unreviewed: Annotated[tuple[str, ...], Goes.PRIVATE] = Field(
+    unreviewed: Annotated[tuple[str, ...], Destination.PRIVATE] = Field(
         default=(), description="fields that were guessed or read off the data and wait for the provider's word"
     )
-    reviewed: Annotated[dict[str, str], Goes.LOGGED] = Field(
+    reviewed: Annotated[dict[str, str], Destination.LOGGED] = Field(
         default_factory=dict, description="why each reviewed value holds: where it is publicly known from; logged"
     )
-    cohorts: Annotated[Cohorts | None, Goes.LOGGED] = Field(
+    cohorts: Annotated[Cohorts | None, Destination.LOGGED] = Field(
         default=None,
-        description="a column by which each row belongs to one cohort for ever; closed ones cost their maximum",
+        description="a column that assigns each row to one cohort for ever; closed cohorts together cost their maximum",
     )
-    tables: Annotated[dict[str, Policy], Goes.PRIVATE] = Field(
+    tables: Annotated[dict[str, Policy], Destination.PRIVATE] = Field(
         default_factory=dict,
         exclude=True,
         repr=False,
         description="several tables of the same people under one ledger and one cap: the keys of each, by its name",
     )
-    # The name of this table among several, and the policy's unit; set from `tables`.
-    table: Annotated[str, Goes.PRIVATE] = Field(default="", exclude=True, repr=False)
-    unit: Annotated[PrivacyUnit | None, Goes.PRIVATE] = Field(default=None, exclude=True, repr=False)
+    # The name of this table, and the unit that the policy declares for all tables; set from `tables`.
+    table: Annotated[str, Destination.PRIVATE] = Field(default="", exclude=True, repr=False)
+    unit: Annotated[PrivacyUnit | None, Destination.PRIVATE] = Field(default=None, exclude=True, repr=False)
     # The pairs of each column's lookup table; set when the file is read.
-    lookups: Annotated[dict[str, dict[str, str]], Goes.PRIVATE] = Field(default_factory=dict, exclude=True, repr=False)
+    lookups: Annotated[dict[str, dict[str, str]], Destination.PRIVATE] = Field(
+        default_factory=dict, exclude=True, repr=False
+    )
     # The checked SELECT of the source; set when it is checked.
-    joined: Annotated[Joined | None, Goes.PRIVATE] = Field(default=None, exclude=True, repr=False)
+    joined: Annotated[Joined | None, Destination.PRIVATE] = Field(default=None, exclude=True, repr=False)
     # The folder of relative paths; set when the file is read.
-    folder: Annotated[Path, Goes.PRIVATE] = Field(default=Path("."), exclude=True, repr=False)
+    folder: Annotated[Path, Destination.PRIVATE] = Field(default=Path("."), exclude=True, repr=False)
 
     if TYPE_CHECKING:  # keys and values as in a file
 
@@ -319,7 +325,7 @@ class Policy(Public):
 
     @property
     def served_by(self) -> str | None:
-        """The name of a table without a local file, by which its ledger is found; else None."""
+        """The name by which the ledger of a table without a local file is found; else None."""
         if self.spark is not None:
             return f"spark {self.spark.spark.lower()}"
         if self.adbc is not None:
@@ -369,12 +375,12 @@ class Policy(Public):
 
     @cached_property
     def schema_(self) -> Schema:
-        """The part that analysts may see."""
+        """The keys that analysts may see."""
         return Schema(**{name: getattr(self, name) for name in Public.model_fields})
 
     @classmethod
-    def going(cls, destination: Goes) -> set[str]:
-        """The keys with this mark."""
+    def keys_for(cls, destination: Destination) -> set[str]:
+        """The names of the keys with this destination."""
         return {name for name, field in cls.model_fields.items() if destination in field.metadata}
 
     @property
@@ -390,16 +396,16 @@ class Policy(Public):
             unit = {} if self.unit is None else {"privacy_unit": self.unit.model_dump(mode="json")}
             return shared | unit | {"tables": tables}
         public = self.schema_.model_dump(mode="json", exclude_defaults=True)
-        beside = self.going(Goes.LOGGED) - {"cap", "cap_rule"}
+        beside = self.keys_for(Destination.LOGGED) - {"cap", "cap_rule"}
         return public | self.model_dump(mode="json", exclude_defaults=True, include=beside)
 
     @property
     def reading(self) -> JsonValue:
         """The keys that decide how the source's rows are read, without columns.
 
-        A new key is included unless ``_READS_NOTHING`` lists it. Columns are not: their declarations are
-        part of the identity of their partitions. With a privacy unit they also decide which rows are
-        kept, so the digest of a row is included.
+        A new key is included unless ``_READS_NOTHING`` lists it. Columns are excluded, because the identity
+        of a partition has the declarations of its columns. With a privacy unit, columns also decide which
+        rows are kept, so the digest of a row is included.
         """
         row_digest = None if self.bounded_unit is None else self.schema_.row_digest
         tables = () if self.joined is None else self.joined.tables.values()
@@ -425,17 +431,17 @@ class Policy(Public):
 
     @property
     def padding_seconds(self) -> float:
-        """The time bucket in seconds, 0 for none."""
+        """``padding`` in seconds; 0 if there is none."""
         written = self.padding or "0s"
         return int(written.rstrip("ms")) / (1000 if written.endswith("ms") else 1)
 
     def unreviewed_fields(self) -> list[str]:
         """The fields that the provider has not reviewed yet, for example ``columns.age.upper``."""
         if not self.tables:
-            return self.own_unreviewed_fields()
-        return [f"tables.{name}.{key}" for name, table in self.tables.items() for key in table.own_unreviewed_fields()]
+            return self.unreviewed_in_table()
+        return [f"tables.{name}.{key}" for name, table in self.tables.items() for key in table.unreviewed_in_table()]
 
-    def own_unreviewed_fields(self) -> list[str]:
+    def unreviewed_in_table(self) -> list[str]:
         """The unreviewed fields of this table alone."""
         fields = list(self.unreviewed)
         return fields + [
@@ -454,7 +460,7 @@ class Policy(Public):
             )
 
     def to_yaml(self) -> str:
-        """The policy as ``load_policy`` reads it."""
+        """The text from which ``load_policy`` reads an equal policy."""
         columns = {
             name: {"type": column.type} | _plain(column.model_dump(mode="json", exclude_defaults=True))
             for name, column in self.columns.items()
@@ -495,7 +501,7 @@ def _plain(fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
 _OF_TABLES = {"source", "csv", "rows_version", "columns", "max_rows", "privacy_unit", "cohorts", "unreviewed"}
 """The keys of a table among several; all other keys are the policy's."""
 READING = 1
-"""Increased whenever this package changes how it reads values of a source, because then rows are other rows."""
+"""The version of the reading of source values: a change of it makes other rows of the same file."""
 _READS_NOTHING: Mapping[str, IncEx | bool] = {
     **dict.fromkeys(("version", "dataset", "rows_version", "columns", "max_rows", "adjacency", "privacy_unit"), True),
     **dict.fromkeys(("ledger", "cap", "cap_rule", "padding", "memory_limit", "max_work", "sign_in", "secure"), True),

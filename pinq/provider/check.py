@@ -201,7 +201,7 @@ def check(policy: str | os.PathLike[str] | Policy) -> CheckReport:
         with closing(engine):
             changed, due = ((), ()) if ledger is None else _logged(loaded, ledger, engine)
     assert counted is not None
-    unreviewed, exposed = tuple(loaded.own_unreviewed_fields()), exposure(loaded, counted.unread)
+    unreviewed, exposed = tuple(loaded.unreviewed_in_table()), exposure(loaded, counted.unread)
     open_findings = [finding for finding in exposed.findings if finding.name and finding.name not in loaded.reviewed]
     settled = [
         finding.text + (f" (accepted: {loaded.reviewed[finding.name]})" if finding.name else "")

@@ -508,14 +508,14 @@ FAULTS = (
     Fault(
         "a page of another site may use the workbench",
         "pinq_workbench/guard.py",
-        'return origin in (proxied or [f"http://{host}"])',
+        'return origin in (proxy_origins or [f"http://{host}"])',
         "return True",
         (WORKBENCH,),
     ),
     Fault(
         "the workbench answers under any host's name",
         "pinq_workbench/guard.py",
-        "if not proxied and not LOOPBACK.fullmatch(host):",
+        "if not proxy_origins and not LOOPBACK.fullmatch(host):",
         "if not host:",
         (WORKBENCH,),
     ),

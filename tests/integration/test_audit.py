@@ -22,7 +22,7 @@ from pinq.language.specs import Values
 from pinq.ledger.events import Signature, Terms, here
 from pinq.ledger.ledger import Ledger
 from pinq.policy.plain_yaml import write_yaml
-from pinq.policy.policy import Goes, Policy
+from pinq.policy.policy import Destination, Policy
 from pinq.provider import grants as provider
 from pinq.provider.opening import open_ledger
 from pinq.provider.policy_file import load_policy
@@ -437,7 +437,7 @@ def test_small_texts() -> None:
 
 def test_each_key_of_a_policy_says_where_it_goes() -> None:
     """Exactly one mark each, or analysts see it in the schema."""
-    places = [Policy.going(where) for where in Goes]
+    places = [Policy.keys_for(where) for where in Destination]
     assert sorted([name for names in places for name in names] + [*Schema.model_fields]) == sorted(Policy.model_fields)
 
 

@@ -12,7 +12,7 @@ from pinq.errors import PolicyError
 from pinq.provider.policy_file import load_policy
 from pinq.public.plugins import install_line
 from pinq_workbench.parts import Inputs
-from pinq_workbench.provider import Provider, way_said
+from pinq_workbench.provider import Provider, way_label
 from pinq_workbench.serving import Serving
 from tests.support.processes.commands import failed, run
 
@@ -50,7 +50,7 @@ def test_a_file_is_read_as_it_suggests_and_not_where_it_may_be_read_in_two_ways(
     file.write_text("\n".join(["day;cost", *lines]) + "\n", encoding="utf-8")
     ways = Provider(tmp_path).propose(Inputs(data="visits.csv"))
     assert not isinstance(ways, str)
-    assert sorted(map(way_said, ways)) == ["12/31/2024", "31/12/2024"]
+    assert sorted(map(way_label, ways)) == ["12/31/2024", "31/12/2024"]
     name = str(Provider(tmp_path).propose(Inputs(data="visits.csv", dates="%d/%m/%Y")))
     written = load_policy(tmp_path / name).csv
     assert written is not None

@@ -9,8 +9,8 @@ from pinq import Categorical, Numeric
 from pinq.public.schema import Column
 
 pytest.importorskip("nicegui")
-from pinq_workbench.parts import spoken
-from pinq_workbench.review import AT_MOST, steps
+from pinq_workbench.parts import page_words
+from pinq_workbench.review import STEP_COLUMNS, steps
 
 NUMBER, SEX, YES = Numeric(lower=0, upper=9), Categorical(values=("m", "w")), Categorical(values=("yes", "no"))
 
@@ -27,7 +27,7 @@ def test_columns_that_differ_in_digits_or_have_the_same_values_are_one_question(
     }
 
 
-@pytest.mark.parametrize("number", [1, 2, AT_MOST, AT_MOST + 1, 120, 250])
+@pytest.mark.parametrize("number", [1, 2, STEP_COLUMNS, STEP_COLUMNS + 1, 120, 250])
 def test_each_column_is_asked_once_and_no_step_is_long(number: int) -> None:
     """Of alike names and of different ones."""
     for name in ("x{}", "a{}b"):
@@ -35,7 +35,7 @@ def test_each_column_is_asked_once_and_no_step_is_long(number: int) -> None:
         columns |= {"".join(chr(97 + int(digit)) for digit in str(one)): SEX for one in range(number)}
         found = steps(columns)
         assert sorted(column for names in found.values() for column in names) == sorted(columns)
-        assert max(map(len, found.values())) <= AT_MOST
+        assert max(map(len, found.values())) <= STEP_COLUMNS
 
 
 @pytest.mark.parametrize(
@@ -50,5 +50,5 @@ def test_each_column_is_asked_once_and_no_step_is_long(number: int) -> None:
 )
 def test_pages_speak_no_code(text: str) -> None:
     """Neither a command nor a key of a policy file."""
-    said = spoken(text)
+    said = page_words(text)
     assert not any(code in said for code in ("`", "--", "columns.", "max_rows", "privacy_unit", "{", "pinq "))

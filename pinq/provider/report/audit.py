@@ -44,7 +44,7 @@ from pinq.ledger.events import (
     TokenSet,
 )
 from pinq.ledger.state import Account, LedgerState
-from pinq.policy.policy import Goes, Policy
+from pinq.policy.policy import Destination, Policy
 from pinq.provider.claim import masked
 from pinq.provider.grants import parse_expiry
 from pinq.provider.heads import HeadKey
@@ -87,7 +87,7 @@ class Period:
         return f"{since} {until}".strip()
 
 
-_SHOWN = Policy.going(Goes.LOGGED) - {"reviewed"}
+_SHOWN = Policy.keys_for(Destination.LOGGED) - {"reviewed"}
 
 
 @dataclass(frozen=True)
