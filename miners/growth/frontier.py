@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain, islice
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -222,7 +223,7 @@ class TreeStrategy(StepQueries):
 
     def first_level(self) -> Self:
         """The growth of one level."""
-        return replace(self, depth=min(1, self.depth))
+        return self if self.depth <= 1 else replace(self, depth=1)
 
     # Choices
 
@@ -273,13 +274,14 @@ def rehearsing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
     def ask(session: Session, request: Request) -> Answer:
         last[type(request.query), type(request.score)] = session, request
         schema, random = session.schema, np.random.default_rng(0)
-        answers = [
+        splits = (
             candidate.as_spec or random_split(schema, [*candidate.columns()], Part(), random)
-            for candidate in (request.candidates or [()])[0]
-        ]
+            for candidate in chain(*request.candidates[:1])
+        )
+        answers = list(splits) if request.each else list(islice(filter(None, splits), 1))
         chosen = [split for split in answers if split is not None]  # a column of one value has no split
         size = math.prod((*request.parts.shape, *request.query.shape(schema)))
-        first = (-1 if answers and not chosen else 0) if request.score else schema.max_rows
+        first = (-1 if request.candidates and not chosen else 0) if request.score else schema.max_rows
         values = [-1 if split is None else chosen.index(split) for split in answers] if request.each else [first] * size
         return Answer(
             id=request.id,
@@ -291,7 +293,7 @@ def rehearsing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
         )
 
     yield handle.through(ask)
-    for session, request in last.values():
+    for session, request in reversed(last.values()):  # the first kind last: the fit asks such a query next
         session.preview(request)
 
 
@@ -323,37 +325,39 @@ def _grow(level: Level, nodes: list[OpenNode], strategy: TreeStrategy) -> list[L
         # Of three nodes one is too small, and one finds no split: the first becomes a leaf after
         # the steps that describe it, the second after those that choose, too; the third is split.
         large = _worth_splitting(level, len(nodes), strategy)
-        _end_early(level.only(~large), described, strategy)
+        _end_early(level, ~large, described, strategy)
         level = level.only(large)
         if not level.nodes:
             return levels
         splits = strategy.choose(level)
         splittable = np.array([split is not None for split in splits])
-        _end_early(level.only(~splittable), strategy.without_split(level.number), strategy)
+        _end_early(level, ~splittable, strategy.without_split(level.number), strategy)
         level = level.only(splittable)
         if not level.nodes:
             return levels
         level = _branch(level, [split for split in splits if split is not None], nodes, strategy)
         levels.append(level)
     if strategy.recipe.stops:
-        _end_early(level, [], strategy)
+        _end_early(level, np.ones(len(level.nodes), dtype=bool), [], strategy)
     else:
         for step in strategy.recipe.leaf:
             _describe(level, step, strategy)
     return levels
 
 
-def _end_early(level: Level, paid: Sequence[Step], strategy: TreeStrategy) -> None:
+def _end_early(level: Level, unsplit: np.ndarray, paid: Sequence[Step], strategy: TreeStrategy) -> None:
     """Queries the nodes that are not split for the last time, after these steps of their level.
 
     If one query of all leaves decides later, nodes only note the rest of their path's epsilon.
     """
-    recipe = strategy.recipe
+    if not unsplit.any():
+        return
+    level, recipe = level.only(unsplit), strategy.recipe
     if recipe.stops:
         left = recipe.left(level.number, [recipe.leaf_step(StepName.STOP), *paid])
         for node in level.nodes:
             node.left = left
-    elif level.nodes:
+    else:
         _describe(level, recipe.early_leaf(level.number, paid), strategy)
 
 

@@ -118,6 +118,7 @@ class Curator:
         self.version, self.table, self.closed = version, table, closed
         self._rehearsals = Rehearsals(schema)
         self._working = KeyLocks()
+        self._previewed: dict[str, _Valid] = {}  # the last preview, by its identity; the same query asked next is valid
         self._meter: Meter = meter or WorkMeter()
 
     def ask(self, analyst: str, request: Request, deadline: Deadline | None = None) -> Answer:
@@ -135,13 +136,14 @@ class Curator:
             EngineError: It failed, or the deadline ended, after the charge; the charge stands.
         """
         deadline = deadline or Deadline()
-        work = self._validate(request, deadline)
+        identity = self._identity(request, self.schema.digest)
+        work = self._previewed.pop(identity, None) or self._validate(request, deadline)
         deadline.admit(work.checking + work.counting)
         self.meter(analyst, work.checking + work.counting)
         query = LoggedQuery(
             verb=request.verb,
             about=f"{self.table}: {work.prepared.about}" if self.table else work.prepared.about,
-            identity=self._identity(request, self.schema.digest),
+            identity=identity,
             classes=work.query.facts().get("classes", ""),
             act="" if request.act is None else request.act.name,
             run="" if request.act is None else request.act.run,
@@ -236,6 +238,7 @@ class Curator:
         work = self._validate(request, deadline or Deadline())
         self.meter(analyst, work.checking)
         identity, version = self._identity(request, self.schema.digest), self._version_of(work)
+        self._previewed = {identity: work}
         is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, identity, version)
         epsilon = ZERO if is_paid else work.epsilon
         columns = self.schema.with_sources(request.columns())

@@ -408,7 +408,7 @@ class Categorical(_Column):
                 return self.texts[text]
         return self.numbers.get(float(value)) if is_number(value, -(2.0**53), 2.0**53) else None
 
-    @property
+    @cached_property
     def labels(self) -> tuple[Value | None, ...]:
         return (*self.values, None) if self.nullable else self.values
 

@@ -193,19 +193,19 @@ class Schema(Public):
 
     def categorical(self, name: object) -> Categorical:
         """A declared categorical column; raises ``QueryError`` for another name."""
-        self.column(name)
-        if name not in self.categorical_columns:
+        column = self.column(name)
+        if not isinstance(column, Categorical):
             raise QueryError(
                 f"`{name}` is numeric; a categorical column is needed here, or cut it with Cuts({name!r}, [...])."
             )
-        return self.categorical_columns[str(name)]
+        return column
 
     def numeric(self, name: object) -> Numeric:
         """A declared numeric column; raises ``QueryError`` for another name."""
-        self.column(name)
-        if name not in self.numeric_columns:
+        column = self.column(name)
+        if not isinstance(column, Numeric):
             raise QueryError(f"`{name}` is categorical; a numeric column is needed here.")
-        return self.numeric_columns[str(name)]
+        return column
 
     def dated(self, name: object) -> Date:
         """A declared column of dates; raises ``QueryError`` for another name."""

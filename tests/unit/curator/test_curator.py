@@ -27,13 +27,16 @@ from pinq import (
     MaxClass,
     MutualInformation,
     QueryError,
+    Schema,
     Shards,
     SquaredError,
     Values,
 )
+from pinq.curator.prepared import PreparedQuery
+from pinq.curator.verbs import prepare
 from pinq.engine import Moments
 from pinq.language.parts import Block, Part, PartSet
-from pinq.language.queries import MAX_NODES, MAX_SPECS, Request, WireParts
+from pinq.language.queries import MAX_NODES, MAX_SPECS, Query, Request, WireParts
 from pinq.policy.policy import Policy
 from tests.support.requests.handles import engine_over, ledger_of
 
@@ -289,6 +292,31 @@ def test_previews_are_free_and_right(in_memory: Callable[..., Any]) -> None:
     assert ledger_of(handle).verify() == before + 2
     with pytest.raises(QueryError, match="there is no verb 'count'"):
         handle.preview("count", epsilon=1)
+
+
+def test_a_query_is_prepared_once_for_its_preview_and_its_answer(
+    in_memory: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second answer and another loss are prepared anew; each answer is charged."""
+    handle, splits, prepared = in_memory(10), [Values("job"), AnyGrouping("job")], list[Query]()
+
+    def preparing(query: Query, parts: PartSet, schema: Schema) -> PreparedQuery:
+        prepared.append(query)
+        return prepare(query, parts, schema)
+
+    handle.exp_mech(splits, score=Gini("income"), epsilon=1)  # its kind is rehearsed once
+    monkeypatch.setattr("pinq.curator.monitor.prepare", preparing)
+    handle.preview("exp_mech", splits, score=Gini("income"), epsilon=1)
+    assert len(prepared) == 1
+    handle.noisy_count(epsilon=1)
+    counted = len(prepared)
+    handle.exp_mech(splits, score=Gini("income"), epsilon=1)
+    assert len(prepared) == counted
+    handle.exp_mech(splits, score=Gini("income"), epsilon=1)
+    handle.preview("exp_mech", splits, score=Gini("income"), epsilon=1)
+    handle.exp_mech(splits, score=Gini("income"), epsilon="0.999999999")
+    assert len(prepared) == counted + 3
+    assert handle.budget.spent == Fraction("4.999999999")
 
 
 def test_intervals_that_previews_promise_hold(in_memory: Callable[..., Any]) -> None:
