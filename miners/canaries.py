@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 
-from miners.budget.plan import untold
+from miners.budget.plan import silenced
 from miners.estimator import ClassLearner
 from miners.scorecards.scorecard import Scorecard
 from miners.trees.diffp_c45 import DiffPC45
@@ -34,7 +34,7 @@ def _fit(make: Callable[[Fraction], ClassLearner]) -> Fit:
         values: Sequence[Value],
         positive: Value,
     ) -> np.ndarray:
-        with untold():
+        with silenced():
             model = make(epsilon).fit(handle, target)
         probabilities = model.predict_proba(pd.DataFrame({column: list(values)}))
         return np.asarray(probabilities[:, list(model.classes_).index(positive)])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 
 import numpy as np
 
-from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, loss_text, remember_fit, require_given, untold
+from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, loss_text, remember_fit, require_given, silenced
 from miners.fitted.model_card import ModelCard, Reliability, determination, model_card
 from miners.fitted.node import as_array, param_out, read_stored
 from miners.fitted.route import Frame, encode, encode_values, values_of
@@ -170,7 +170,7 @@ class Miner(Parameterised, ABC):
             ``fit``, not the fitted model and its cost.
         feature_names_in_: The schema's columns other than the target, shape (n_features_in_,). A tree reads those by
             which it splits, by name.
-        n_features_in_: Their number.
+        n_features_in_: The number of these columns.
         card_: The ``Card`` of a scorecard; the ``Participants`` of a tree of several data owners.
         owners_: The ``Participants`` of a scorecard of several data owners.
         model_: The ``SyntheticTable`` of a synthesizer.
@@ -221,7 +221,7 @@ class Miner(Parameterised, ABC):
             querying, certificate = begin_fit(
                 self, handle, target or None, fit.needed, warnings, reuse=reuse, before=fit.before
             )
-        with Bill(handle) as bill, untold(warnings):  # the warnings were given above
+        with Bill(handle) as bill, silenced(warnings):  # they were given above
             model = fit.learn(querying)
         remember_fit(self, handle, certificate())
         return self._fitted(model, bill.total)
@@ -238,7 +238,7 @@ class Miner(Parameterised, ABC):
             rows: The number of rows of the table, if it is known; by default the schema's
                 ``max_rows``. It serves the warning only.
         """
-        return self._checked(planned(schema), target).plan(rows)
+        return self._checked(required_schema(schema), target).plan(rows)
 
     @property
     def unspent_(self) -> Fraction:
@@ -277,7 +277,7 @@ class Miner(Parameterised, ABC):
         fitted = type(self)(**self._fit_params)
         return model_card(
             miner=repr(fitted),
-            model=self._told(),
+            model=self._description(),
             dataset=getattr(self, "fitted_on_", None),
             schema=self.schema_,
             plan=self._plan_of(fitted),
@@ -318,8 +318,8 @@ class Miner(Parameterised, ABC):
     def to_frame(self) -> pd.DataFrame:
         """Returns the model as a table: a row for each node of a tree or forest."""
 
-    def _told(self) -> Mapping[str, str]:
-        """The model, in names and texts."""
+    def _description(self) -> Mapping[str, str]:
+        """The texts about the model on its card, by name."""
         return {"learned": self._in_a_line()}
 
     def _in_a_line(self) -> str:
@@ -341,7 +341,7 @@ class Miner(Parameterised, ABC):
         """Stores the model and the facts of its fit; ``columns`` are the schema's by default, ``name`` the state's."""
         setattr(self, f"{name or self._state.kept_as}_", model)
         self.schema_, self.cost_ = model.schema, cost
-        self._fit_params = self.get_params(deep=False)  # as they were then
+        self._fit_params = self.get_params(deep=False)  # of this fit; set_params may change them later
         names = [name for name in columns or model.schema.columns if name != model.target]
         self.feature_names_in_, self.n_features_in_ = np.array(names, dtype=object), len(names)
         return self
@@ -508,8 +508,8 @@ class GrownMiner(Miner):
 def public_schema(handle: object) -> Schema:
     """Returns the schema of a handle. Raises ``QueryError`` if something else was passed.
 
-    scikit-learn's searches print the whole traceback of a failed fit. A cause stands first in a
-    traceback, so for a table the cause has the advice.
+    scikit-learn's searches print the whole traceback of a failed fit, which begins with the cause. So for a
+    table the cause has the advice.
     """
     schema = schema_of(handle)
     if schema is not None:
@@ -527,13 +527,13 @@ def public_schema(handle: object) -> Schema:
 
 
 def schema_of(handle: object) -> Schema | None:
-    """Returns the schema of a handle; None of what is no handle."""
+    """Returns the schema of a handle; None for any other object."""
     schema = getattr(handle, "schema", None)
     return schema if isinstance(schema, Schema) and callable(getattr(handle, "preview", None)) else None
 
 
-def planned(schema: object) -> Schema:
-    """Returns the schema to plan for. Raises ``QueryError`` if something else was passed."""
+def required_schema(schema: object) -> Schema:
+    """Returns a schema; raises ``QueryError`` for anything else."""
     require_kind(
         [schema],
         Schema,
@@ -567,7 +567,7 @@ def require_pairs(values: Sized, rows: Sized) -> None:
 
 
 def _sorted(classes: Sequence[Value]) -> np.ndarray:
-    """The places of the classes in sorted order; as declared where they do not compare."""
+    """The positions of the classes in sorted order; the declared order if they cannot be compared."""
     try:
         return np.argsort(as_array(classes), kind="stable")
     except TypeError:

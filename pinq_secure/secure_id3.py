@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from miners.budget.plan import Plan
-from miners.estimator import TREE_LIMITS, Classifier, GrownMiner, planned
+from miners.estimator import TREE_LIMITS, Classifier, GrownMiner, required_schema
 from miners.fitted.node import as_array
 from miners.fitted.route import Frame
 from pinq.errors import QueryError
@@ -154,8 +154,8 @@ class SecureID3(Classifier, GrownMiner):
             rows: The largest number of rows of each party; by default the schema's.
         """
         declared = self.rows if rows is None else rows
-        max_rows = planned(schema).max_rows if declared is None else whole_number("rows", declared, 1, MAX_ROWS)
-        session = self._checked(planned(schema), target, [max_rows] * parties)
+        max_rows = required_schema(schema).max_rows if declared is None else whole_number("rows", declared, 1, MAX_ROWS)
+        session = self._checked(required_schema(schema), target, [max_rows] * parties)
         bits = session.bits
         return SecurePlan(self.protocol, session.opened, bits, field_bits(bits, parties), Loss.of(session))
 

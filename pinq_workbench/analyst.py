@@ -201,7 +201,7 @@ class Analyst:
             self._plan_list.refresh()
 
         def ask() -> list[PageResult]:
-            if (wishes := WishList.of(self.handle, *plans)).left < 0:
+            if (wishes := WishList.of(self.handle, *plans)).remainder < 0:
                 raise QueryError(f"{wishes.verdict} Remove something, or take less epsilon for it.")
             return [query.ask() for query in self.wishes]
 

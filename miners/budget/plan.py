@@ -11,7 +11,7 @@ prints the steps, ``fit`` runs them, and their losses add up to the cost of the 
 Privacy:
     Claim: the steps along a path from the root to a leaf below the last split add up to ``total``
     exactly, and along no path to more. An early leaf may be queried with all that its path has left
-    (``Recipe.left``).
+    (``Recipe.remainder``).
     Why: a row lies in one part of each level. The queries of a level cost as much as those of one
     of its nodes (parallel composition), and levels add up (sequential composition).
     Exact: integers; the remainder of a division goes to the leaf. Held by:
@@ -49,14 +49,14 @@ from pinq.public.checks import first_of, many, require_bool
 from pinq.public.epsilon import NANO, ZERO, Epsilon, EpsilonLike, Exact, laplace_interval, standard_deviation
 from pinq.public.schema import Schema, Value
 
-# A vote between two classes stands out where all rows of a leaf would be two standard deviations of
-# the difference of its two counts; below that not even a leaf of a single class is told from noise.
+# A leaf can vote if its rows are at least two standard deviations of the difference of two noisy counts:
+# 2 sqrt(2) of one count. In a smaller leaf, noise hides even a single class.
 CLEAR = 2 * math.sqrt(2)
 HEADINGS = ("level", "query", "parts (max.)", "epsilon", "noise")
 
 
 class Pricing(Protocol):
-    """A handle, or a party of a secure computation, that knows the cost of a query beforehand."""
+    """A handle, or a party of a secure computation, with a budget."""
 
     @property
     def budget(self) -> Budget:
@@ -71,18 +71,18 @@ class PlanLine:
     """One query of all nodes of a level.
 
     Attributes:
-        level: Splits above the nodes that are asked.
-        asked: The query, for people.
+        level: The number of splits above the queried nodes.
+        query: The query, for people.
         verb: The verb of the handle.
-        parts: The most parts that can be asked; usually far fewer are.
-        epsilon: Its cost, for all parts together.
+        parts: The largest possible number of parts; usually there are far fewer.
+        epsilon: The cost of all parts together.
         noise: Standard deviation of the noise in each number; for a choice, the scale of its noise: among m candidates
             the score of the chosen one is about ln(m) times that below the best. None if there is no single number.
         unit: The unit of ``noise``.
     """
 
     level: int
-    asked: str
+    query: str
     verb: str
     parts: int
     epsilon: Fraction
@@ -94,7 +94,7 @@ class PlanLine:
         """Half of a 95 % interval of the noise in each number; for the score of a choice, a bound in 95 %."""
         if self.noise is None:
             return None
-        if self.verb == "noisy_count" and self.noise:  # the scale of whole noise of that deviation
+        if self.verb == "noisy_count" and self.noise:  # the scale of the discrete Laplace law with this deviation
             return laplace_interval(0.5 / math.asinh(math.sqrt(0.5) / self.noise))
         scale = self.noise if self.verb == "exp_mech" else self.noise / math.sqrt(2)
         return scale * math.log(20)
@@ -104,7 +104,7 @@ class PlanLine:
         parts = many(self.parts, "part") if self.parts < 10**9 else "very many parts"
         return (
             str(self.level),
-            self.asked,
+            self.query,
             parts,
             loss_text(self.epsilon),
             "" if self.within is None else f"±{rows_text(self.within)} {self.unit}",
@@ -163,26 +163,28 @@ class FitWarning(UserWarning):
         >>> import pinq
         >>> from miners import DiffPC45, FitWarning
         >>> handle = pinq.simulate("policies/adult.yaml", rows=100, epsilon=1)
-        >>> with warnings.catch_warnings(record=True) as told:
+        >>> with warnings.catch_warnings(record=True) as caught:
         ...     warnings.simplefilter("always")
         ...     _ = DiffPC45(epsilon=0.001).fit(handle, "income")
-        >>> [one.category is FitWarning for one in told]
+        >>> [warning.category is FitWarning for warning in caught]
         [True]
     """
 
 
-_untold = ContextVar("untold", default=False)
+_is_silenced = ContextVar("is_silenced", default=False)
 
 # The handle of each miner's last fit. It is no attribute of the miner, because handles cannot be pickled or copied.
 _fitted_on: weakref.WeakKeyDictionary[object, weakref.ref[object]] = weakref.WeakKeyDictionary()
 
 
-def warn_before_fit(miner: object, handle: object, cost: Epsilon, hopes: Sequence[str], *, reuse: bool = False) -> None:
-    """Warns of low expected accuracy (``hopes``) and of the cost of a second fit, once for all.
+def warn_before_fit(
+    miner: object, handle: object, cost: Epsilon, plan_warnings: Sequence[str], *, reuse: bool = False
+) -> None:
+    """Gives the warnings of a plan and of the cost of a second fit, as one warning.
 
     The warning is at the line outside of this package that called ``fit``.
     """
-    sentences = list(hopes)
+    sentences = list(plan_warnings)
     before = _fitted_on.get(miner)
     if before is not None and before() is handle and not reuse:
         already = f"this {type(miner).__name__} is already fitted on this handle"
@@ -195,33 +197,33 @@ def tell(sentences: Iterable[str]) -> None:
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("miners."):
         frame, level = frame.f_back, level + 1
-    for sentence in () if _untold.get() else sentences:
+    for sentence in () if _is_silenced.get() else sentences:
         warnings.warn(sentence, FitWarning, stacklevel=level)
 
 
 @contextmanager
-def untold(doubts: object = True) -> Iterator[None]:
-    """Suppresses each ``FitWarning`` of a ``with`` block in this thread, if ``doubts`` were reported already.
+def silenced(is_reported: object = True) -> Iterator[None]:
+    """Suppresses each ``FitWarning`` of a ``with`` block in this thread, unless the argument is empty or false.
 
     The filters of ``warnings`` belong to all threads: two threads that change and restore them in turn could leave a
     change for good.
     """
-    before = _untold.set(bool(doubts) or _untold.get())
+    before = _is_silenced.set(bool(is_reported) or _is_silenced.get())
     try:
         yield
     finally:
-        _untold.reset(before)
+        _is_silenced.reset(before)
 
 
 def remember_fit(miner: object, handle: object, certificate: Certificate | None = None) -> None:
-    """Notes that a fit has ended well, its data, and the answers if they were recorded."""
+    """Stores the data of a successful fit, and its certificate."""
     _fitted_on[miner] = weakref.ref(handle)
     name = getattr(handle, "dataset", None) or ", ".join(getattr(handle, "owners", ()))
     vars(miner).update(fitted_on_=name, _certificate=certificate)
 
 
 def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: int = 1) -> tuple[str, ...]:
-    """The warning that the counts of leaves are lost in noise, so they cannot vote.
+    """The warning that noise hides the counts of leaves.
 
     Averaging ``trees`` reduces noise.
     """
@@ -304,7 +306,7 @@ def spread(epsilon: Epsilon, weights: Sequence[int]) -> tuple[Epsilon, ...]:
     if not weights or min(weights) < 1:
         raise QueryError(f"the weights {list(weights)} must be whole numbers of at least 1.")
     whole = sum(weights)
-    # Ten nano by weights 1, 1 and 1: 3, 3 and 4, for the last takes what rounding leaves.
+    # Ten nano by weights 1, 1 and 1: 3, 3 and 4, for the last share has the remainder.
     shares = [epsilon * weight // whole for weight in weights[:-1]]
     shares.append(epsilon - sum(shares, ZERO))
     if min(shares) < SMALLEST:
@@ -341,8 +343,8 @@ class StepQuery:
     Attributes:
         text: The query, for people.
         noise: A function from the loss of one query to the noise in each number, and its unit.
-        weight: The weight of one query among all fractions of the total.
-        times: The number of such queries of the same rows, for example one for each numeric attribute.
+        weight: The weight of one query in the division of the total.
+        times: The number of such queries of the same rows, for example the number of numeric attributes.
         numbers: The number of parts of a node in the query.
     """
 
@@ -391,8 +393,8 @@ class Recipe:
         total: The exact cost of a path from the root to a leaf below the last split.
         levels: The steps of each level of splits, from the root down, in the order of the queries.
         leaf: The steps of a leaf below the last split; rounding remainders are in the last of them.
-        spends_rest: Whether the query of an early leaf gets the rest of the path's epsilon, not only the leaf's
-            fraction.
+        spends_rest: Whether the query of an early leaf gets the rest of the path's epsilon; else it gets the
+            leaf's fraction.
     """
 
     total: Epsilon
@@ -423,8 +425,8 @@ class Recipe:
         """
         rows = [*levels, leaf]
         shares = list(spread(epsilon, [q.weight for row in rows for q in row for _ in range(q.times)]))
-        # Equal weights get equal shares, but for the last of all, which is asked once: three
-        # askings of weight 1 and a leaf of weight 2 share 11 nano as 2, 2, 2 and 5.
+        # Repeated queries get equal shares: only the last share has the remainder, and the last query is not
+        # repeated. Three times weight 1 and a leaf of weight 2 share 11 nano as 2, 2, 2 and 5.
         priced: list[tuple[Step, ...]] = []
         for level, row in enumerate(rows):
             steps = []
@@ -451,16 +453,16 @@ class Recipe:
         """The step of the leaves that has this name."""
         return next(step for step in self.leaf if step.name is name)
 
-    def left(self, level: int, paid: Iterable[Step]) -> Epsilon:
+    def remainder(self, level: int, paid: Iterable[Step]) -> Epsilon:
         """The rest of a path's epsilon at a node, after all levels above it and these steps of the node."""
         # A total of 1, levels of .3 and .3 and a leaf of .4: a node of the second level whose size
         # was queried at .05 has 1 - .3 - .05 = .65 left.
         return self.total - _cost(step for above in self.levels[:level] for step in above) - _cost(paid)
 
     def early_leaf(self, level: int, paid: Iterable[Step]) -> Step:
-        """The last step of an unsplit node of ``level``; see ``left``."""
+        """The last step of an unsplit node of ``level``; see ``remainder``."""
         classes = self.leaf_step(StepName.CLASSES)
-        epsilon = self.left(level, paid) if self.spends_rest else classes.epsilon
+        epsilon = self.remainder(level, paid) if self.spends_rest else classes.epsilon
         return Step(replace(classes.question, text="its classes, if it is too small for a split"), level, epsilon)
 
 
@@ -475,7 +477,7 @@ UNSEEDED = (
 
 
 _log = logging.getLogger("miners")
-QUIET = 2.0  # seconds of a fit before it shows its progress
+QUIET = 2.0  # seconds before a fit shows its progress
 
 
 class Bill:
@@ -565,7 +567,7 @@ def begin_fit(
     handle: PrivateQueryable,
     target: object,
     total: Epsilon,
-    hopes: Sequence[str],
+    plan_warnings: Sequence[str],
     *,
     reuse: bool,
     before: Epsilon = ZERO,
@@ -589,8 +591,8 @@ def begin_fit(
     if not reuse:
         require()
     elif getattr(miner, "random_state", 0) is None:
-        hopes = [*hopes, UNSEEDED]
-    warn_before_fit(miner, handle, total, hopes, reuse=reuse)
+        plan_warnings = [*plan_warnings, UNSEEDED]
+    warn_before_fit(miner, handle, total, plan_warnings, reuse=reuse)
     handle = named.through(patient)
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
         handle = handle.through(showing(act, total + before))

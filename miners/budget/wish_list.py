@@ -39,7 +39,7 @@ class WishList:
         ...     crosstab.plan(h, "sex", "income", epsilon=0.1),
         ...     Scorecard(epsilon=0.5).plan(h.schema, "income"),
         ... )
-        >>> wishes.total, wishes.left
+        >>> wishes.total, wishes.remainder
         (Fraction(3, 5), Fraction(2, 5))
     """
 
@@ -65,12 +65,12 @@ class WishList:
         return sum((plan.total for plan in self.plans), Fraction(0))
 
     @property
-    def left(self) -> Fraction:
+    def remainder(self) -> Fraction:
         """The epsilon that would remain; below 0 if the budget does not suffice."""
         return self.remaining - self.total
 
     def to_frame(self) -> pd.DataFrame:
-        """A line for each plan: its epsilon, and its widest ± at that, at half and at twice of it."""
+        """A line for each plan: its epsilon, and its widest interval at this epsilon, at half and at twice of it."""
         import pandas as pd
 
         return pd.DataFrame(self._rows(), columns=list(HEADINGS))
@@ -84,14 +84,18 @@ class WishList:
     @property
     def verdict(self) -> str:
         """The sum, and what would remain."""
-        after = f"{loss_text(self.left)} would be left" if self.left >= 0 else f"{loss_text(-self.left)} more than that"
+        after = (
+            f"{loss_text(self.remainder)} would be left"
+            if self.remainder >= 0
+            else f"{loss_text(-self.remainder)} more than that"
+        )
         return f"In all epsilon {loss_text(self.total)} of {loss_text(self.remaining)} that remain; {after}."
 
     def _rows(self) -> Iterator[tuple[str, ...]]:
         for plan in self.plans:
             widest = max((line for line in plan.lines if line.within), key=_width, default=None)
-            # Noise is inversely proportional to epsilon, but for the rounding of whole counts.
-            widths = ("", "", "") if widest is None else tuple(_written(widest, factor) for factor in (1, 2, 0.5))
+            # Noise is inversely proportional to epsilon, apart from the rounding of whole counts.
+            widths = ("", "", "") if widest is None else tuple(_width_text(widest, factor) for factor in (1, 2, 0.5))
             yield plan.title, loss_text(plan.total), *widths
 
 
@@ -99,5 +103,5 @@ def _width(line: PlanLine) -> float:
     return line.within or 0.0
 
 
-def _written(line: PlanLine, factor: float) -> str:
+def _width_text(line: PlanLine, factor: float) -> str:
     return f"±{rows_text(_width(line) * factor)} {line.unit}".rstrip()

@@ -124,11 +124,11 @@ def pairwise(
         right: The same for the other records.
     """
     # Row i of `to_values` has the squared distances from the values of record i to every value of
-    # every attribute; row j of `has` has a 1 for each value of record j. Their product adds up one
+    # every attribute; row j of `indicators` has a 1 for each value of record j. Their product adds up one
     # squared distance for each attribute.
     to_values = np.concatenate([matrix[left[name]] ** 2 for name, matrix in distances.items()], axis=1)
-    has = np.concatenate([np.eye(len(matrix))[right[name]] for name, matrix in distances.items()], axis=1)
-    return np.asarray(np.sqrt(to_values @ has.T))
+    indicators = np.concatenate([np.eye(len(matrix))[right[name]] for name, matrix in distances.items()], axis=1)
+    return np.asarray(np.sqrt(to_values @ indicators.T))
 
 
 def _information(tables: np.ndarray) -> np.ndarray:

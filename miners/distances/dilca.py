@@ -27,7 +27,7 @@ import pandas as pd
 from miners.budget.plan import NOT_GIVEN, Plan, PlanLine, count_line, count_scale, rows_text, spread, tell
 from miners.distances.arithmetic import conditionals, embedding, pairwise, symmetric_uncertainty, value_distances
 from miners.distances.plot import LIMITS, contexts_text, fitted_html, plot_context, plot_distances
-from miners.estimator import FitPlan, Miner, planned, public_schema, require_word
+from miners.estimator import FitPlan, Miner, public_schema, require_word, required_schema
 from miners.fitted.route import Frame, encode
 from miners.growth.candidates import multiway_splits
 from miners.pictures import Axes
@@ -174,10 +174,12 @@ class ContextTask(FitPlan["PrivateQueryable"]):
             tables = {pair: table.joined(tables.get(pair)) for pair, table in answers.items()}
         mean_rows = np.mean([table.counts.sum() for table in tables.values()])
         tell(self.warnings(max(0, round(mean_rows))))
-        of_targets = {name: tables_of(name, context, tables) for name, context in contexts.items()}
+        by_target = {name: tables_of(name, context, tables) for name, context in contexts.items()}
         matrices = {
-            name: value_distances(conditionals([one.counts for one in its_tables], [one.scale for one in its_tables]))
-            for name, its_tables in of_targets.items()
+            name: value_distances(
+                conditionals([table.counts for table in released], [table.scale for table in released])
+            )
+            for name, released in by_target.items()
         }
         return LearnedDistances(self, contexts, matrices)
 
@@ -276,7 +278,7 @@ def mean_context(uncertainty: Mapping[Pair, float], target: str, others: Sequenc
     # Uncertainties .5, .2 and .2 have the mean .3: only the first attribute is in the context.
     values = [uncertainty[target, name] for name in others]
     mean = math.fsum(values) / len(values)
-    # The largest is never below the mean but for rounding.
+    # Rounding may put the mean above the largest value.
     return tuple(name for name, value in zip(others, values, strict=True) if value >= min(mean, max(values)))
 
 
@@ -416,12 +418,12 @@ class DPDilca(Miner):
 
     Notes:
         Differences from the paper, at equal epsilon (privacy.md 2.4, 2.8, 5, 6): choices use permute-and-flip with an
-        exponent at least twice as large. The reasons are the tight sensitivity of I', and no factor 2 under add/remove.
-        The paper's MeanSU adds noise to entropies per row, which is private only if the number of rows is public; its
-        released code divides by exact entropies, which is not private. Here the uncertainties come from noisy tables
-        and are corrected for the noise, and the distances use the same tables again. One table of two attributes serves
-        both as targets. Counts are shrunk according to their noise (``miners.distances.arithmetic``). Choices use the
-        policy's ``max_rows`` and need no number of rows.
+        exponent at least twice as large: the sensitivity of I' is tight, and add/remove needs no factor 2. The paper's
+        MeanSU adds noise to entropies that were divided by the number of rows, which is private only if that number is
+        public; its released code divides by exact entropies, which is not private. Here the uncertainties come from
+        noisy tables and are corrected for the noise, and the distances use the same tables again. One table of two
+        attributes serves both as targets. Counts are shrunk according to their noise (``miners.distances.arithmetic``).
+        Choices use the policy's ``max_rows`` and need no number of rows.
 
     References:
         Battaglia, Celano & Pensa 2021, "Differentially Private Distance Learning in Categorical
@@ -493,7 +495,7 @@ class DPDilca(Miner):
             rows: The number of rows of the table, if it is known; by default the schema's
                 ``max_rows``. It serves the warning only.
         """
-        return self._checked(planned(schema), target).plan(rows)
+        return self._checked(required_schema(schema), target).plan(rows)
 
     def pairwise(self, X: Frame, Y: Frame | None = None) -> np.ndarray:
         """The distances between the records of two tables, for ``metric="precomputed"``.
@@ -602,7 +604,7 @@ class DPDilca(Miner):
         ]
         return pd.DataFrame(rows, columns=["attribute", "value", "other", "distance"])
 
-    def _told(self) -> Mapping[str, str]:
+    def _description(self) -> Mapping[str, str]:
         learned = f"distances between the values of {', '.join(self.distances_)}"
         return {"learned": learned, "contexts": contexts_text(self.context_)}
 

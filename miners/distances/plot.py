@@ -139,7 +139,7 @@ def _context_node(ax: Axes, name: str, angle: float, popularity: int, *, is_targ
 
 
 def _page(labels: Sequence[str]) -> tuple[Axes, Axes]:
-    """The axes of the tree and of the map, on a figure as large as they need."""
+    """The axes of the tree and of the map, on a new figure that fits the labels."""
     plt = pyplot("distances")
     side = max(CELL * len(labels), 1.2)
     label = max(SCALE + 0.1, CHARACTER * max(map(len, labels)) + 0.15)
@@ -150,7 +150,7 @@ def _page(labels: Sequence[str]) -> tuple[Axes, Axes]:
     return tree_ax, figure.add_axes(((0.2 + TREE) / wide, low, side / wide, tall))
 
 
-SHOWN_FRAMES, SHOWN_VALUES = 3, 20  # frames in a notebook's view, and the largest of them
+SHOWN_FRAMES, SHOWN_VALUES = 3, 20  # the most frames in a notebook's view, and the most values of one
 LIMITS = (
     "Two values are near if their rows are similar in other columns of this table; their meanings may differ.",
     "Distances of rare values are mostly noise, and shrunk towards those of a value without relations.",

@@ -11,8 +11,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, cast, get_args
 
-from miners.budget.plan import Plan, loss_text, remember_fit, require_budget, require_given, untold, warn_before_fit
-from miners.estimator import FitPlan, Miner, planned, public_schema
+from miners.budget.plan import Plan, loss_text, remember_fit, require_budget, require_given, silenced, warn_before_fit
+from miners.estimator import FitPlan, Miner, public_schema, required_schema
 from miners.federated.federation import Ability, CountSource, Dropped, Federation, OwnerFailed, spent_text
 from pinq.analyst.queryable import PrivateQueryable, reusing
 from pinq.errors import PinqError, QueryError, unspent
@@ -191,7 +191,7 @@ class OwnersMiner(Miner):
                 name = f"{type(self).__name__}.fit"
                 source.each(partial(require_budget, needed=total, name=name, act=f"miners.{name} of {target}"))
                 warn_before_fit(self, handle, total, fit.warnings(None))
-        with _billed(source, f"miners.{type(self).__name__}.fit of {target}") as bill, untold(fit.warnings(None)):
+        with _billed(source, f"miners.{type(self).__name__}.fit of {target}") as bill, silenced(fit.warnings(None)):
             model = fit.learn(source)
         card = bill(self.strategy, self._made)
         setattr(self, f"{self._noted_as}_", card)
@@ -231,7 +231,7 @@ class OwnersMiner(Miner):
             rows: The number of rows of all owners, if it is known; it serves the warning only.
         """
         count = whole_number("owners", owners, 1, 10**6)
-        return cast("OwnersFit", self._checked(planned(schema), target)).among(count).plan(rows)
+        return cast("OwnersFit", self._checked(required_schema(schema), target)).among(count).plan(rows)
 
     @property
     def _took_part(self) -> Participants:

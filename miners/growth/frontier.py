@@ -354,7 +354,7 @@ def _end_early(level: Level, unsplit: np.ndarray, paid: Sequence[Step], strategy
         return
     level, recipe = level.only(unsplit), strategy.recipe
     if recipe.stops:
-        left = recipe.left(level.number, [recipe.leaf_step(StepName.STOP), *paid])
+        left = recipe.remainder(level.number, [recipe.leaf_step(StepName.STOP), *paid])
         for node in level.nodes:
             node.left = left
     else:

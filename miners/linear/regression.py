@@ -113,13 +113,13 @@ class RegressionLine(LinearState):
         scale: tuple[float, float],
         moments: NoisyMoments,
         rows: float,
-        larger: float,
+        noise_ratio: float,
     ) -> Self:
         """The regression by noisy moments of ``rows`` rows; the target is their last entry."""
         matrix = moments.matrices[0]
-        gram, cross, square = matrix[:-1, :-1], matrix[:-1, -1] * larger, float(matrix[-1, -1]) * larger**2
+        gram, cross, square = matrix[:-1, :-1], matrix[:-1, -1] * noise_ratio, float(matrix[-1, -1]) * noise_ratio**2
         weight = max(float(gram[0, 0]), moments.deviation)  # of all rows; shortened rows count less
-        sums = NoisySums(gram, cross, square, moments.deviation, larger, weight)
+        sums = NoisySums(gram, cross, square, moments.deviation, noise_ratio, weight)
         shrunk, _, residual = sums.posterior
         natural = _to_units(coordinates, scale[1])
         numeric = [True, *(entry.value is not None for entry in coordinates.entries)]
@@ -233,7 +233,7 @@ class NoisySums:
         cross: Noisy Σ x y, shape (entries,).
         square: Noisy Σ y².
         noise: The deviation of the noise in ``gram``.
-        larger: The factor by which the noise is larger in ``cross``.
+        noise_ratio: The noise in ``cross``, in units of ``noise``.
         rows: The weight of all rows.
     """
 
@@ -241,7 +241,7 @@ class NoisySums:
     cross: np.ndarray
     square: float
     noise: float
-    larger: float
+    noise_ratio: float
     rows: float
 
     @cached_property
@@ -258,19 +258,19 @@ class NoisySums:
     @property
     def _least_residual(self) -> float:
         """The least residual variance, because noise could make it negative."""
-        return min(LEAST_RESIDUAL, self.noise * self.larger**2 / self.rows) + 1e-9
+        return min(LEAST_RESIDUAL, self.noise * self.noise_ratio**2 / self.rows) + 1e-9
 
     @property
     def determination(self) -> tuple[float, float]:
         """R² of the shrunk line, and the deviation of its noise."""
         line = self.posterior[0]
-        whole = max(self.square - float(self.cross[0]) ** 2 / self.rows, self.noise * self.larger**2)
+        whole = max(self.square - float(self.cross[0]) ** 2 / self.rows, self.noise * self.noise_ratio**2)
         # Without the part of the constant, which is the mean.
         explained = (
             2 * float(line @ self.cross) - float(line @ self.gram @ line) - float(self.cross[0]) ** 2 / self.rows
         )
         share, size = min(max(explained / whole, 0.0), 1.0), float(line @ line)
-        noise = 4 * self.larger**2 * size + 2 * size**2 + (share * self.larger**2) ** 2
+        noise = 4 * self.noise_ratio**2 * size + 2 * size**2 + (share * self.noise_ratio**2) ** 2
         return share, self.noise * math.sqrt(noise) / whole
 
     @cached_property
@@ -283,7 +283,7 @@ class NoisySums:
         mean, factors = np.zeros(len(values)), np.zeros(len(values))
         for _ in range(ROUNDS):
             # Along an eigenvector of value a, b = a β + η; the variance of η is the noise plus a times the residual.
-            spread_ = self.noise**2 * (self.larger**2 + prior * len(values)) + residual * true
+            spread_ = self.noise**2 * (self.noise_ratio**2 + prior * len(values)) + residual * true
             variances = 1 / (true**2 / spread_ + 1 / prior)
             factors = variances * true / spread_
             mean = factors * sums
@@ -292,7 +292,9 @@ class NoisySums:
             residual = min(max(residual, self._least_residual), max(self.square / self.rows, 1.2))
         # The whole line is shrunk by the part of Σ y² that noise alone seems to explain.
         size = float(np.linalg.norm(mean))
-        doubt = (self.noise * self.larger) ** 2 * float(factors.sum()) + SURE * self.noise * self.larger * size
+        doubt = (self.noise * self.noise_ratio) ** 2 * float(
+            factors.sum()
+        ) + SURE * self.noise * self.noise_ratio * size
         share = 2 * (float(mean @ sums) - doubt) / max(float(mean**2 @ true) + self._edge * size**2, 1e-300)
         return vectors @ mean * float(np.clip(share, 0, 1)), prior * len(values), residual
 
@@ -322,7 +324,7 @@ class NoisySums:
         for number in np.flatnonzero(clear):
             direction = turned[number] / float(turned[number] @ directions[number])
             each, norm = direction * plain, float(direction @ direction)
-            noise = norm * (whole + self.larger**2) + max(0.0, float(each.sum() ** 2 - each @ each))
+            noise = norm * (whole + self.noise_ratio**2) + max(0.0, float(each.sum() ** 2 - each @ each))
             constant = self.noise**2 * noise + residual * float(direction @ self.gram @ direction)
             constant += norm * (SHIFT * lost * self.rows) ** 2 + whole * float(np.sum((gaps @ direction) ** 2))
             # Fieller: the test does not reject values with d² (1 / size² - z² square) <= z² constant.

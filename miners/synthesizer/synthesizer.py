@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from miners.budget.plan import NOT_GIVEN, Plan, patient, tell
-from miners.estimator import FitPlan, Miner, planned, public_schema
+from miners.estimator import FitPlan, Miner, public_schema, required_schema
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
 from miners.growth.frontier import rehearsing
 from miners.pictures import Axes
@@ -158,7 +158,7 @@ class Synthesizer(Miner):
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
         """Returns the queries of ``fit`` and their costs, for free."""
-        return self._checked(planned(schema), target).plan(rows)
+        return self._checked(required_schema(schema), target).plan(rows)
 
     def sample(
         self,

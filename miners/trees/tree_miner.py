@@ -41,7 +41,7 @@ from miners.budget.plan import (
     spread,
     tell,
 )
-from miners.estimator import Classifier, FitPlan, GrownMiner, Regressor, planned, require_varied, require_word
+from miners.estimator import Classifier, FitPlan, GrownMiner, Regressor, require_varied, require_word, required_schema
 from miners.fitted.node import MeanTarget, Node, Split
 from miners.fitted.tree import Forest, Tree, faint_of
 from miners.growth.candidates import (
@@ -384,7 +384,7 @@ class GreedyTree(Classifier, GrownMiner):
         """
         if target is not None:
             return super().plan(schema, target, rows=rows)
-        widest = max((column.codes for column in planned(schema).categorical_columns.values()), default=2)
+        widest = max((column.codes for column in required_schema(schema).categorical_columns.values()), default=2)
         problem = Problem(schema, None, widest, 2, Epsilon.of(self.epsilon))
         return GreedyFit(self, self._strategies(problem)).plan(rows)
 

@@ -75,7 +75,7 @@ class PublicRows(Shown, Parameterised):
         True
     """
 
-    estimator_: Any  # a copy of ``estimator``; a regressor has no shares to predict
+    estimator_: Any  # a fitted copy of ``estimator``; Any, because a regressor has no ``predict_proba``
 
     def __init__(self, estimator: Learner, schema: Schema, target: str) -> None:
         self.estimator = estimator

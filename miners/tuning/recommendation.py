@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     )
 
 
-FEW, PLENTY = 8, 1500.0  # attributes, and rows times epsilon for each class, that a tree can combine
-MANY = 8  # classes: a tree with as many leaves as noise permits separates hardly more
+FEW, PLENTY = 8, 1500.0  # a tree fits up to 8 attributes, from 1,500 rows times epsilon for each class on
+MANY = 8  # classes: noise permits too few leaves to separate more of them
 PAIR = 3  # steps of a pair of attributes: one for each attribute, and one for both together
-SCARCE_ROWS = 50  # for each attribute: with no more, points of all attributes say more than a tree's few splits
-CLEAR = 10.0  # rows times epsilon for each attribute from which a wide table says something
+SCARCE_ROWS = 50  # for each attribute, at most: then a scorecard's points beat the few splits of a tree
+CLEAR = 10.0  # rows times epsilon for each attribute: with fewer, a wide table is too noisy
 NOTE = "By public facts alone: columns, classes, max_rows and epsilon. The rows may behave differently."
 
 
@@ -57,8 +57,8 @@ class Facts:
         numeric: The number of numeric columns among them.
         classes: The classes of the target; 0 for a numeric one.
         size: ``max_rows`` times epsilon: the rows of the whole table in scales of a count's noise.
-        planes: The visibility of planes between the classes under the noise: "clear" if the products of each class are
-            clear, "dim" if the products of all classes are, else "hidden", also for a numeric target.
+        planes: The precision of planes between classes: "clear" if the noise permits products for each class, "dim" if
+            only for all classes together, else (and for a numeric target) "hidden".
     """
 
     attributes: int
@@ -80,7 +80,7 @@ class Alternative:
 
     Attributes:
         miner: The miner with this epsilon, not fitted.
-        when: The tables for which it is meant.
+        when: The tables for which this miner fits.
     """
 
     miner: Recommended
@@ -98,7 +98,7 @@ class Recommendation(Shown):
     Attributes:
         miner: The recommended miner with this epsilon, not fitted.
         reason: The reason, in a sentence.
-        alternatives: All that was considered, the recommended one first.
+        alternatives: All considered miners, the recommended one first.
         warnings: The warnings of the recommended miner's plan.
     """
 
@@ -113,9 +113,9 @@ class Recommendation(Shown):
         return type(self.miner).__name__
 
     def __repr__(self) -> str:
-        wide = max(len(other.name) for other in self.alternatives)
+        width = max(len(other.name) for other in self.alternatives)
         lines = [f"{self.miner!r}: {self.reason}", f"Facts: {self.facts}."]
-        lines += [f"  {other.name:<{wide}}  {other.when}" for other in self.alternatives]
+        lines += [f"  {other.name:<{width}}  {other.when}" for other in self.alternatives]
         lines += [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join([*lines, f"Note: {NOTE}"])
 
@@ -177,7 +177,7 @@ def recommend(
             LinearDiscriminant: "many correlated numeric columns and several classes: measurements, images",
         }
     uses[Synthesizer] = "if one fit serves several targets, or a model of another library"
-    considered = [Alternative(_made(kind, schema, target, epsilon), when) for kind, when in uses.items()]
+    considered = [Alternative(_miner_of(kind, schema, target, epsilon), when) for kind, when in uses.items()]
     if verbs is not None:
         plans = {other.name: other.miner.plan(schema, target) for other in considered}
         considered = [other for other in considered if {line.verb for line in plans[other.name].lines} <= {*verbs}]
@@ -191,16 +191,16 @@ def recommend(
 
 
 def _planes(fit: LinearFit) -> Literal["clear", "dim", "hidden"]:
-    """The visibility of planes between the classes."""
+    """The precision of planes between classes; see ``Facts``."""
     return "hidden" if fit.hidden else "clear" if fit.by_class else "dim"
 
 
-def _made(kind: type[Recommended], schema: Schema, target: str, epsilon: EpsilonLike) -> Recommended:
-    """A miner; a card has pairs if enough steps pay for a pair after its attributes."""
+def _miner_of(kind: type[Recommended], schema: Schema, target: str, epsilon: EpsilonLike) -> Recommended:
+    """A miner of a kind; a scorecard has pairs if the epsilon pays for enough steps."""
     if not issubclass(kind, ScorecardMiner):
         return kind(epsilon=epsilon)
-    offered = kind(epsilon=epsilon, pairs=True)._checked(schema, target)
-    return kind(epsilon=epsilon, pairs=bool(offered.pairs) and offered.steps_with_pairs >= PAIR)
+    fit = kind(epsilon=epsilon, pairs=True)._checked(schema, target)
+    return kind(epsilon=epsilon, pairs=bool(fit.pairs) and fit.steps_with_pairs >= PAIR)
 
 
 def _choice(facts: Facts) -> tuple[str, str]:
@@ -220,13 +220,13 @@ def _choice(facts: Facts) -> tuple[str, str]:
         return "LinearDiscriminant", (
             "all attributes are numeric, and rows are too few for fine cells, but enough for means and products."
         )
-    # There are so few rows for each attribute that all attributes together say the most.
+    # Few rows for each attribute: all attributes together predict best.
     if facts.rows <= SCARCE_ROWS * facts.attributes and facts.size >= CLEAR * facts.attributes:
         return "Scorecard", (
             f"at most {SCARCE_ROWS} rows for each attribute: points of all of them add up to more than the few that "
             "a tree can ask."
         )
-    # Cut points that a tree finds say more than a card's few cells of equal width.
+    # The cut points of a tree predict better than a card's few cells of equal width.
     if (
         2 * facts.numeric > facts.attributes
         and not many
@@ -236,7 +236,7 @@ def _choice(facts: Facts) -> tuple[str, str]:
             "attributes are numeric, and a tree finds its own cut points; a scorecard has only cells of "
             "equal width and round numbers."
         )
-    # A tree can look at all attributes together and still has rows in its leaves.
+    # A tree can use all attributes and still have rows in its leaves.
     if facts.attributes <= FEW and 2 < facts.classes < MANY and not sparse:
         return "DiffPC45", (
             f"at most {FEW} attributes and {PLENTY:,.0f} rows times epsilon a class: a tree can combine all attributes."

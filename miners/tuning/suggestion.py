@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from miners.budget.plan import untold
+from miners.budget.plan import silenced
 from miners.estimator import Learner
 from miners.fitted.node import Node
 from miners.fitted.tree import Tree
@@ -77,7 +77,7 @@ def random_rule(schema: Schema, target: str, *, depth: int, leaf_probability: fl
     nodes, parts = [Node()], [Part()]
     # The list grows while the loop walks through it, so parents come before their children.
     for index, part in enumerate(parts):
-        # The third level is the first that may hold leaves.
+        # Leaves are possible from the third level on.
         leaf = part.depth >= depth or (part.depth >= 2 and random.random() < leaf_probability)
         split = None if leaf else random_split(schema, names, part, random)
         if split is None:
@@ -105,7 +105,7 @@ def dummy_rows(rule: Tree, rows: int, *, noise: float = 0.0, seed: Seed = 0) -> 
         seed: The seed; equal seeds give equal rows.
 
     Raises:
-        QueryError: ``noise`` is something else.
+        QueryError: ``noise`` is not from 0 to 1.
     """
     if not is_number(noise, 0, 1):
         raise QueryError(f"is {noise!r}", parameter="noise", allowed="a number from 0 to 1")
@@ -143,7 +143,7 @@ def _numbers(column: Numeric, codes: np.ndarray, random: np.random.Generator) ->
     return column.shown(values.astype(np.int64) if column.integer else values)
 
 
-ENDLESS = 10**6  # the epsilon of a simulated handle; dummy rows need no protection
+AMPLE = 10**6  # the epsilon of a simulated handle, enough for all fits: dummy rows need no protection
 Advance = Callable[[str, int, int], None]
 Trial = Callable[[Learner, float], float]
 """A function that returns the accuracy of a copy of the miner, fitted with an epsilon on the rows of one rule."""
@@ -155,14 +155,14 @@ NOTE = (
 
 
 @dataclass(frozen=True)
-class Tried:
-    """The accuracy of an epsilon over all runs.
+class TrialMean:
+    """The mean accuracy of an epsilon over all runs.
 
     Attributes:
         epsilon: The loss of a fit.
         mean: Mean accuracy on fresh rows without noise.
         deviation: Standard deviation of the accuracy over the runs.
-        runs: Runs, each with a rule and rows of its own.
+        runs: The number of runs, each with its own rule and rows.
     """
 
     epsilon: float
@@ -182,8 +182,8 @@ class Suggestion:
 
     Attributes:
         epsilon: The smallest epsilon whose mean accuracy reaches the goal; None for none up to the limit.
-        between: The epsilons at which the means plus, and minus, two standard errors reach the goal; None for an end
-            outside of the tried ones.
+        between: The epsilons at which the mean plus, and minus, two standard errors reaches the goal; None for one
+            outside of the tried epsilons.
         accuracy: The goal.
         rows: The rows of each run.
         curve: The accuracy of each epsilon, in increasing order.
@@ -194,7 +194,7 @@ class Suggestion:
     accuracy: float
     rows: int
     miner: str
-    curve: tuple[Tried, ...]
+    curve: tuple[TrialMean, ...]
 
     @property
     def verdict(self) -> str:
@@ -311,10 +311,10 @@ def suggest(
         True
     """
     _check(miner, schema, target, rows=rows, accuracy=accuracy, limits=limits, runs=runs, depth=depth)
-    with ExitStack() as opened, _counter(progress) as advance:
+    with ExitStack() as handles, _counter(progress) as advance:
         seeds = ([seed, run] for run in range(runs))
-        trials = [_trial(opened, schema, target, rows=rows, depth=depth, noise=noise, seed=seed_) for seed_ in seeds]
-        curve = _search(partial(_tried, miner, trials, advance), accuracy, *limits)
+        trials = [_trial(handles, schema, target, rows=rows, depth=depth, noise=noise, seed=seed_) for seed_ in seeds]
+        curve = _search(partial(_trial_mean, miner, trials, advance), accuracy, *limits)
     means = np.array([point.mean for point in curve])
     margins = STANDARD_ERRORS * np.array([point.error for point in curve])
     # With means of .70, .78 and .84 at .1, .3 and 1, margins of .03 and a goal of .8: the answer is
@@ -326,39 +326,39 @@ def suggest(
     return Suggestion(answer, between, float(accuracy), int(rows), name, curve)
 
 
-def _tried(miner: Learner, trials: Sequence[Trial], advance: Advance, epsilon: float) -> Tried:
+def _trial_mean(miner: Learner, trials: Sequence[Trial], advance: Advance, epsilon: float) -> TrialMean:
     """The accuracy of an epsilon over all trials."""
     scores = []
     for number, trial in enumerate(trials):
         advance(f"epsilon {epsilon:g}", number, len(trials))
         scores.append(trial(miner, epsilon))
-    return Tried(epsilon, float(np.mean(scores)), float(np.std(scores, ddof=1)), len(trials))
+    return TrialMean(epsilon, float(np.mean(scores)), float(np.std(scores, ddof=1)), len(trials))
 
 
 def _trial(
-    opened: ExitStack, schema: Schema, target: str, *, rows: int, depth: int, noise: float, seed: list[int]
+    handles: ExitStack, schema: Schema, target: str, *, rows: int, depth: int, noise: float, seed: list[int]
 ) -> Trial:
-    """Draws a rule and its rows; ``opened`` closes the handle on them in the end."""
+    """Draws a rule and its rows, and opens a handle on them, which ``handles`` closes."""
     rule = random_rule(schema, target, depth=depth, seed=[*seed, 0])
     learned_from = dummy_rows(rule, rows, noise=noise, seed=[*seed, 1])
-    handle = opened.enter_context(simulated(schema, data=learned_from, epsilon=ENDLESS))
+    handle = handles.enter_context(simulated(schema, data=learned_from, epsilon=AMPLE))
     fresh = dummy_rows(rule, 5_000, seed=[*seed, 2])
 
     def score(miner: Learner, epsilon: float) -> float:
-        with untold():  # epsilons that are too small are tried on purpose
+        with silenced():  # epsilons that are too small are tried on purpose
             return float(cloned(miner).set_params(epsilon=epsilon).fit(handle, target).score(fresh))
 
     return score
 
 
-def _search(attempt: Callable[[float], Tried], goal: float, low: float, high: float) -> tuple[Tried, ...]:
+def _search(attempt: Callable[[float], TrialMean], goal: float, low: float, high: float) -> tuple[TrialMean, ...]:
     """Tries epsilons upwards in large steps, then halves the gap in which the goal is reached.
 
     From 0.01 to 100 it tries 0.01, 0.1, 1, ...; if 1 is the first that reaches the goal, the next is 0.316, the middle
     of 0.1 and 1 on a logarithmic scale.
     """
     steps = max(1, math.ceil(math.log10(high / low)))
-    tried: list[Tried] = []
+    tried: list[TrialMean] = []
     for step in range(steps + 1):
         tried.append(attempt(_writable(low * (high / low) ** (step / steps))))
         if tried[-1].mean >= goal:
@@ -373,7 +373,7 @@ def _search(attempt: Callable[[float], Tried], goal: float, low: float, high: fl
     return tuple(sorted(tried, key=lambda point: point.epsilon))
 
 
-def _crossing(curve: tuple[Tried, ...], means: np.ndarray, goal: float) -> float | None:
+def _crossing(curve: tuple[TrialMean, ...], means: np.ndarray, goal: float) -> float | None:
     """The smallest tried epsilon at which the means reach the goal; None for none.
 
     The means are first replaced by the monotone curve that fits them best: 0.5, 0.9, 0.7 become 0.5, 0.8, 0.8. The

@@ -51,24 +51,24 @@ class Traffic:
 class Booking(Protocol):
     """This party's ledger, from which one run of a session is paid.
 
-    The session identifies a run with noise, so that a run that broke off continues.
+    With noise, a session is one run: after an interruption it continues.
     """
 
     def kept(self) -> list[str]:
-        """The opened values of the rounds of earlier attempts, from the first on; see ``keep``."""
+        """The opened values of all rounds so far, in order; see ``keep``."""
 
     def noise_key(self, rounds: int) -> bytes:
         """The key of this party's noise, constant until the run is finished.
 
         Args:
-            rounds: The number of rounds that were opened before and stored at some party.
+            rounds: The number of rounds that some party has stored.
         """
 
     def pace(self) -> float:
         """The seconds until a further round may be charged."""
 
     def begin(self, run: str) -> None:
-        """Notes that all parties agree on this run; logs a run without charges."""
+        """Records that all parties agree on this run; a run without charges is logged too."""
 
     def pay(self, number: int, place: str, nano: int, cells: int) -> None:
         """Charges a round, numbered from 0, unless it was charged before."""
@@ -77,4 +77,4 @@ class Booking(Protocol):
         """Stores the opened values of a charged round, unless they were stored before."""
 
     def finish(self) -> None:
-        """Notes that the last round was opened."""
+        """Records that the last round was opened."""

@@ -4,20 +4,20 @@
 Two secret numbers are compared by opening one under a mask that is 2^40 times as large
 (``pinq_secure.mpc.arithmetic``). So a session of N comparisons is (epsilon, N 2^-40)-differentially private. An exact
 session has no epsilon and no delta, because its exact tree is opened. A comparison of b bits opens b + 3 numbers and
-multiplies b, each of which is sent to every other party. Time is the processor time of the messages; the network's
-delay is added.
+multiplies b, each of which is sent to every other party. Estimated seconds are processor time, without the delay of
+the network.
 
 Privacy:
-    Claim: with noise, the view of any parties that may pool their shares is (epsilon, delta)-DP. Why: a mask is uniform
-    on W = 2^(bits + 40) numbers, besides those of other parties, which are known. Numbers of ``bits`` bits, sign
-    included, move this range by less than 2^bits, so all their openings are uniform on one range with probability above
-    1 - 2^-40, for any secrets: a coin for each comparison that depends on no row. If all coins succeed, the parties see
-    the opened values of an epsilon-DP algorithm, and numbers that are independent of all data. Some coin fails with
-    probability at most N 2^-40. A share of noise beyond ``noise_bound`` is replaced by it, which changes a law by at
-    most 2^-100, on both sides of a comparison of two tables: 1 + exp(epsilon) times. Within the slack of 2^-40: zero
-    tests and shares that are uniform up to 2^-128. Counts: one run. A repeated round compares again. Assumes: as
-    ``Arithmetic``; common randomness is pseudorandom, which no delta counts. Held by:
-    tests/unit/secure/test_secure_loss.py, which counts the comparisons of real runs.
+    Claim: with noise, the view of any parties that may pool their shares is (epsilon, delta)-DP. Why: a mask has a part
+    from each party; given the parts of the pooling parties, it is uniform on W = 2^(bits + 40) numbers. A secret of
+    ``bits`` bits, sign included, shifts this range by less than 2^bits. So each opening is, with probability above
+    1 - 2^-40, uniform on a range that is the same for all secrets; call this event a coin, which depends on no row. If
+    all coins succeed, the parties see the opened values of an epsilon-DP algorithm, and numbers that are independent of
+    all data. Some coin fails with probability at most N 2^-40. A share of noise beyond ``noise_bound`` is replaced by
+    the bound, which changes a law by at most 2^-100; for two neighbouring tables this counts 1 + exp(epsilon) times.
+    The slack of 2^-40 also covers zero tests, and shares that are uniform up to 2^-128. Delta is that of one run; a
+    repeated round compares again. Assumes: as ``Arithmetic``; common randomness is pseudorandom, which no delta counts.
+    Held by: tests/unit/secure/test_secure_loss.py, which counts the comparisons of real runs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Loss:
 
     Attributes:
         epsilon: The agreed epsilon; None for exact results, which are experimental.
-        delta: Two figures, rounded up; None without epsilon.
+        delta: Delta, rounded up to two figures; None without epsilon.
         comparisons: The largest number of comparisons of secret numbers.
     """
 
@@ -58,9 +58,9 @@ class Loss:
         if not session.nano:
             return cls(None, None, comparisons)
         epsilon = Epsilon(session.nano).exact
-        moved = Fraction(numbers * len(session.parties) * (1 + 3 ** math.ceil(epsilon)), 2**100)  # e < 3
-        whole = min(Fraction(1), Fraction(comparisons, 2**SECURITY) + moved)
-        rounded = Context(prec=2, rounding=ROUND_CEILING).divide(Decimal(whole.numerator), Decimal(whole.denominator))
+        replaced = Fraction(numbers * len(session.parties) * (1 + 3 ** math.ceil(epsilon)), 2**100)  # e < 3
+        delta = min(Fraction(1), Fraction(comparisons, 2**SECURITY) + replaced)
+        rounded = Context(prec=2, rounding=ROUND_CEILING).divide(Decimal(delta.numerator), Decimal(delta.denominator))
         return cls(epsilon, float(rounded), comparisons)
 
     def to_dict(self) -> dict[str, object]:
@@ -76,7 +76,7 @@ class Loss:
 
 def most_splits(session: Session) -> int:
     """The largest number of nodes of a level with more than the stop share of all rows."""
-    # Less than 1/share of them: with more than a twentieth each, there are 19 at most.
+    # Fewer than 1/share nodes can have more than this share: at most 19 with more than a twentieth each.
     share, rows = Fraction(session.stop_share), session.task.max_rows
     return min(rows, math.ceil(1 / share) - 1) if share else rows
 
@@ -92,21 +92,21 @@ def _of_tree(session: Session) -> tuple[int, int]:
     """The number of comparisons, and the number of noisy numbers."""
     task, rule, votes = session.task, session.rule(), session.task.classes - 1
     if session.protocol == "sid3s":
-        # The most frequent class of each prefix of each path, and whether it has rows.
+        # Each prefix of each path needs its most frequent class, and a test whether it has rows.
         return sum(math.prod(task.sizes[:length]) for length in range(len(task.sizes) + 1)) * (votes + 1), 0
-    # Of a secret tree all attributes stay, and every node has as many children as the widest one.
+    # In a secret tree every node may use all attributes, and has as many children as the widest attribute has values.
     exact, secret = isinstance(rule, ExactRules), session.protocol == "sid3t"
     sizes = [max(task.sizes)] * len(task.sizes) if secret else sorted(task.sizes, reverse=True)
     nodes, comparisons, noisy = 1, 0, 0
     for level in range(rule.deepest + 1):
-        left, last = len(sizes) - (0 if secret else level), level == rule.deepest
-        splitting = 0 if last else min(nodes, most_splits(session)) if exact else nodes
-        # A winner of five classes needs four comparisons. An exact node has its class found and is tested
-        # twice; one with noise is tested once, below the root, and then is a leaf or splits, which takes more.
-        judged = votes + 2 * (not last) if exact else votes if last else int(level > 0)
-        chosen = left - 1 + (0 if exact else sum(sizes[:left]) * votes)
-        comparisons += nodes * judged + splitting * chosen
-        noisy += 0 if exact else nodes * (1 + task.classes + left)
+        attributes, is_last = len(sizes) - (0 if secret else level), level == rule.deepest
+        splitting = 0 if is_last else min(nodes, most_splits(session)) if exact else nodes
+        # The largest of five classes needs four comparisons. An exact node finds its class and has two stop tests.
+        # A noisy node below the root has one stop test; a split needs more comparisons than the class of a leaf.
+        for_node = votes + 2 * (not is_last) if exact else votes if is_last else int(level > 0)
+        for_split = attributes - 1 + (0 if exact else sum(sizes[:attributes]) * votes)
+        comparisons += nodes * for_node + splitting * for_split
+        noisy += 0 if exact else nodes * (1 + task.classes + attributes)
         nodes = min(math.prod(sizes[: level + 1]), splitting * sizes[0])
     return comparisons, noisy
 
@@ -144,13 +144,13 @@ def _of_sums(session: Session, plan: Plan) -> str:
     numbers = sum(line.parts * (2 if line.verb == "noisy_sum" else tables) for line in plan.lines[:-1])
     numbers += plan.lines[-1].parts * (2 if plan.lines[-1].verb == "noisy_sum" else 1)
     sent = 2 * numbers * (len(session.parties) - 1) * (session.bits + 7) // 8
-    # 0.3 ms draw the noise of a number and add it up; 50 ms meet, and write two lines of a ledger.
+    # 0.3 ms for the noise and the sum of each number; 50 ms for each round: a meeting, and two lines of the ledger.
     seconds = numbers * 0.0003 + len(plan.lines) * 0.05
     return f"Each party sends at most {_bytes(sent)}, and takes at most about {seconds:.1f} s."
 
 
 def _compared(bits: int) -> int:
-    """The count of numbers sent to each other party for a comparison and the winner's product."""
+    """The count of numbers sent to each other party for a comparison and the choice of the larger number."""
     return 2 * bits + 5
 
 

@@ -7,10 +7,10 @@
          session, versions,      meet, charge, share, open, keep
          kept rounds
 
-After the hello a session is a sequence of exchanges, equal at all parties: in each a party sends its messages and waits
-for those of others. A message is labelled with its exchange, so a party that takes another step is named. No share is
-sent before all are ready, and none of a round before that round is charged. A party is identified by the certificate
-that the session names for it, because it holds the private key.
+After the hello a session is a sequence of exchanges, the same for all parties: in each a party sends its messages and
+waits for those of others. A message has a label of its exchange, so an error names a party that takes another step. No
+share is sent before all are ready, and no share of a round before that round is charged. A party is identified by the
+certificate that the session names for it, because it holds the private key.
 
 Every wait ends: a party without a message within the session's timeout is given up, unless it announced that it waits
 for the pace of a grant.
@@ -38,7 +38,7 @@ from pinq_secure.session.session import Session
 
 ARITHMETIC = 4  # the version of the messages of a computation
 STOP, WAIT, HELLO = -1, -2, -3  # labels of messages outside of exchanges
-BUFFER = 2**20  # bytes that may wait to be read; then the other end has to wait
+BUFFER = 2**20  # unread bytes of a connection; a sender waits while there are more
 HEADER = struct.Struct("<iI")  # label and size
 AGAIN = "All parties may start again, with the same session"
 JOINING = "before the session was agreed; does it have this party's certificate, and this session?"
@@ -75,8 +75,8 @@ class Network(Link):
         self.others = [number for number in range(self.parties) if number != party]
         self.sent = self._step = 0
         self._state = JOINING
-        # The messages of each party, and the error that ended its connection. Two messages may wait here before
-        # the other end must wait.
+        # The messages of each party, and the error that ended its connection. With two unread messages the sender
+        # waits.
         self._arrived = {number: asyncio.Queue[tuple[int, bytes] | SessionError](2) for number in self.others}
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
@@ -84,7 +84,7 @@ class Network(Link):
         versions = {"arithmetic": str(ARITHMETIC), "pinq-miners": version("pinq-miners")}
         self._hello = Hello(party=party, text=session.text, versions=versions, kept=kept or [])
         self._last_error = ""
-        # The default prints traces that strangers cause.
+        # The default handler would print a trace for each broken connection of a stranger.
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
 
     def name(self, number: int) -> str:
@@ -115,18 +115,18 @@ class Network(Link):
             raise SessionError(f"{missing or 'a party'} did not join within {wait:g} s.{self._last_error}") from None
         for hello in hellos:
             self._require_same(hello)
-        if self.session.nano:  # the same name whenever it is run
+        if self.session.nano:  # a session with noise has one name, so that a run can continue
             return self.session.digest, self._common([hello.kept for hello in hellos])
-        # Fresh numbers of all parties: two runs of one exact session are known by different names.
+        # Each run of an exact session gets a new name, from random numbers of all parties.
         nonces = sorted(hello.nonce for hello in (self._hello, *hellos))
         return hashlib.sha256("".join([self.session.digest, *nonces]).encode()).hexdigest(), []
 
     async def _listen(self, address: str | None) -> None:
-        """Listens for the parties that are named before this one, which call it."""
+        """Accepts connections of the parties that the session lists before this one."""
         if self.party == 0:
             return
         member, tls = self.session.parties[self.party], self._context(server=True)
-        # Without certificates it listens on the session's host alone.
+        # Without certificates a session is local: it listens on the host of the session only.
         host = member.host if address is None and tls is None else address
         try:
             self._server = await asyncio.start_server(self._meet, host, member.port, ssl=tls, limit=BUFFER)
@@ -144,8 +144,8 @@ class Network(Link):
                 return await self._talk(reader, writer, number)
             except ssl.SSLCertVerificationError as error:
                 failure = SessionError(
-                    f"who answers at {other.host}:{other.port} does not have the certificate that the session names "
-                    f"for {self.name(number)}, or no longer ({error.verify_message})."
+                    f"the program at {other.host}:{other.port} does not have the certificate that the session names "
+                    f"for {self.name(number)}, or it has expired ({error.verify_message})."
                 )
                 return await self._arrived[number].put(failure)
             except (OSError, ssl.SSLError) as error:
@@ -163,7 +163,7 @@ class Network(Link):
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         try:
             context.load_cert_chain(self._identity.certificate, self._identity.key)
-        except OSError as error:  # ssl.SSLError among them, which names a place in the source of OpenSSL
+        except OSError as error:  # also ssl.SSLError, whose text is for programmers
             why = "they are no certificate with its key" if isinstance(error, ssl.SSLError) else error.strerror
             raise SessionError(
                 f"the certificate {self._identity.certificate} and the key {self._identity.key} cannot be used: {why}."
@@ -175,8 +175,8 @@ class Network(Link):
     def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Begins a talk with a caller.
 
-        A task that is cancelled before its first step runs none of its lines, so the end of the task closes the
-        connection, not the talk.
+        The callback closes the connection, because a task that is cancelled before its first step does not even
+        run its ``finally``.
         """
         talk = asyncio.ensure_future(self._talk(reader, writer))
         self._talks.add(talk)
@@ -186,14 +186,14 @@ class Network(Link):
     async def _talk(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int | None = None
     ) -> None:
-        """Greets the party at the other end and reads its messages until it is gone.
+        """Sends the hello, and reads the other party's messages until the connection ends.
 
-        A stranger's connection is closed.
+        The connection of any other sender is closed.
         """
         try:
             if number is not None:
                 self._greet(writer)
-            # The limit for a session and the opened numbers of its rounds.
+            # At most 16 MiB: a session, and the opened numbers of its rounds.
             message = await frame(reader, 2**24)
             claimed = Hello.model_validate_json(message[1]).party
             tls = writer.get_extra_info("ssl_object")  # without TLS, on one machine, a party's claim is trusted
@@ -206,7 +206,7 @@ class Network(Link):
             number, self._writers[claimed] = claimed, writer
             while True:
                 await self._arrived[number].put(message)
-                # The limit for the shares of the largest number of records.
+                # At most 1 GiB: the shares of the largest number of records.
                 message = await frame(reader, 2**30)
         except (ValueError, RecursionError) as error:
             fault = (str(error) or type(error).__name__).splitlines()[0]
@@ -243,7 +243,7 @@ class Network(Link):
                 )
 
     def _common(self, others: list[list[str]]) -> list[str]:
-        """The longest list of stored rounds, after a check that all others are its beginnings."""
+        """The longest list of stored rounds, after a check that every other list is its beginning."""
         own_rounds = self._hello.kept
         longest = max([own_rounds, *others], key=len)
         for number, rounds in zip([self.party, *self.others], [own_rounds, *others], strict=True):
@@ -252,7 +252,7 @@ class Network(Link):
                     f"{self.name(number)} kept other openings of this session than another party. "
                     "Nothing left any party. Give the session another name to begin anew."
                 )
-            if len(rounds) > len(own_rounds) + 1:  # no round begins before all have kept the one before it
+            if len(rounds) > len(own_rounds) + 1:  # a round begins only after all parties have stored the one before it
                 raise SessionError(
                     f"{self.name(number)} says that {len(rounds)} rounds were opened; this party kept "
                     f"{len(own_rounds)}, and can be behind by one at most. Nothing left any party. Restore this "
@@ -323,7 +323,7 @@ class Network(Link):
         return label, content
 
     async def pause(self, seconds: float) -> None:
-        """Waits, at most so long that the others do not give this party up."""
+        """Waits, and announces it, so that the others do not give this party up; at most a quarter of the timeout."""
         for number in self.others:
             self._send(number, WAIT, b"")
         await asyncio.sleep(min(seconds, self.session.timeout / 4))
@@ -346,11 +346,10 @@ class Network(Link):
             )
 
     async def finish(self, progress: Callable[[str], None]) -> None:
-        """Tells the others that this party has its result, and notes the parties without one soon after."""
+        """Announces this party's result, and reports the parties that do not announce theirs within two seconds."""
         label = self._say("done", dict.fromkeys(self.others, b""))
-        # So many seconds a party with its result waits for the others to say that they have it.
-        ends = [self._next_of(number, 2.0) for number in self.others]
-        heard = zip(self.others, await asyncio.gather(*ends, return_exceptions=True), strict=True)
-        silent = [self.name(number) for number, end in heard if end != (label, b"")]
+        messages = await asyncio.gather(*(self._next_of(number, 2.0) for number in self.others), return_exceptions=True)
+        pairs = zip(self.others, messages, strict=True)
+        silent = [self.name(number) for number, message in pairs if message != (label, b"")]
         if silent:
             progress(f"{', '.join(silent)} did not say to have the result. {self.again}")

@@ -58,16 +58,15 @@ async def take_part(
     plays: int = 1,
     progress: Progress = lambda text: None,
 ) -> Outcome:
-    """Takes part, to the end.
+    """Runs one party's part of a protocol; returns its result.
 
     Args:
         session: The agreement.
         link: The link to the other parties.
         holding: This party's rows.
-        own_lookups: The rows that it looks up, the value of each attribute; shape (rows,
-            attributes).
+        own_lookups: The attribute values of the rows that it looks up, shape (rows, attributes).
         rounds: The rounds of queries with noise; by default those of a simulation.
-        plays: The number of parties that this process plays: 1, or all in one process.
+        plays: The number of parties in this process: 1, or all.
         progress: A function that is called with a line of text for each step.
     """
     all_rounds, task, miner = rounds or Rounds(), session.task, session.miner()
@@ -80,7 +79,7 @@ async def take_part(
         card = fitted if session.protocol == "scorecard" else None
         return Outcome(getattr(fitted, "tree_", None), scorecard=card, opened=tuple(all_rounds.opened))
     lookups = [member.lookups for member in session.parties]
-    if plays > 1:  # all rows are one party's, and so is all that is looked up
+    if plays > 1:  # one party stands for all: it has all rows, and looks up all rows
         task, lookups = replace(task, rows=(task.max_rows,)), [sum(lookups)]
     arithmetic = Arithmetic(link, session.bits, all_rounds, plays)
     return await grow(arithmetic, task, session.rule(), holding, session.protocol, lookups, own_lookups, progress)
@@ -96,7 +95,7 @@ async def grow(
     own_lookups: np.ndarray | None = None,
     progress: Progress = lambda text: None,
 ) -> Outcome:
-    """Grows the tree of one of ID3's protocols; rows are looked up in a secret one."""
+    """Grows the tree of one of ID3's protocols; a secret tree only classifies rows."""
     opened = arithmetic.rounds.opened
     records = Records(arithmetic, task, holding)
     if protocol in ("sid3p", "sid3"):
@@ -140,7 +139,7 @@ class _Run(Company):
         self.tick, self._paid = TICK, 0
 
     async def to_end(self) -> tuple[Outcome, Traffic]:
-        """Goes through all stages; after a failure the other parties learn the reason."""
+        """Runs all stages; after a failure it sends the reason to the other parties."""
         joining, session = self._joining, self._session
         self._network = network = Network(session, joining.party, joining.identity, self._booking.kept())
         reason: str | None = "it was interrupted"
@@ -172,7 +171,7 @@ class _Run(Company):
             await network.close(reason)
 
     async def meet(self, number: int, place: str) -> None:
-        while wait := self._booking.pace():  # before the others hear of the round, so nobody has paid for it
+        while wait := self._booking.pace():  # before the round is announced, so no other party has paid for it
             self._joining.progress(f"the grant allows no more questions this minute: waiting {wait:.0f} s")
             await self._network.pause(wait)
         await self._network.meet(number, place)
@@ -193,7 +192,7 @@ def run_simulation(
 ) -> list[Outcome]:
     """Computes the results of all parties in this process alone, without protection.
 
-    All rows count as one party's, which also looks rows up; noise is drawn once for each party.
+    One party has all rows and all lookups; noise is drawn once for each party.
 
     Raises:
         QueryError: A party has more rows than the session admits.

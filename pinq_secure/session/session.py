@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Session`` is the agreement of all parties before anything leaves any of them."""
+"""``Session`` is the agreement of all parties, made before any party sends anything."""
 
 from __future__ import annotations
 
@@ -34,11 +34,13 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 class Member(Declared):
     """A party of a session."""
 
-    name: str = Field(pattern=NAME, description="what the others call it")
-    host: str = Field(min_length=1, description="where it listens for those named before it")
+    name: str = Field(pattern=NAME, description="its name for the others")
+    host: str = Field(min_length=1, description="the host on which it accepts the parties listed before it")
     port: int = Field(ge=1, le=65535)
-    rows: int = Field(ge=1, le=MAX_ROWS, description="the most rows that it may have; its policy's `max_rows`")
-    lookups: int = Field(default=0, ge=0, le=10_000, description="sid3s, sid3t: how many rows it may have classified")
+    rows: int = Field(ge=1, le=MAX_ROWS, description="an upper bound of its rows: its policy's `max_rows`")
+    lookups: int = Field(
+        default=0, ge=0, le=10_000, description="sid3s, sid3t: the number of rows that it may classify"
+    )
     certificate: str | None = Field(
         default=None, description="its certificate, PEM, or a file with it beside the session"
     )
@@ -60,7 +62,7 @@ class Member(Declared):
 
     @cached_property
     def certificate_der(self) -> bytes | None:
-        """The certificate itself."""
+        """The certificate in DER form."""
         return None if self.certificate is None else ssl.PEM_cert_to_DER_cert(self.certificate)
 
 
@@ -89,7 +91,7 @@ class Session(Declared):
     parties: tuple[Member, ...] = Field(
         min_length=3, max_length=16, description="at least three; more than half of them must not pool what they see"
     )
-    reveals: tuple[str, ...] = Field(description="all that will be opened; must be what the protocol opens")
+    reveals: tuple[str, ...] = Field(description="all opened values; must be exactly those that the protocol opens")
     columns: dict[str, Column] = Field(min_length=1, description="as in a policy")
     adjacency: Literal["add-remove", "substitute"] = "add-remove"
     privacy_unit: Literal["row"] | PrivacyUnit = "row"
@@ -108,7 +110,9 @@ class Session(Declared):
     noise: Literal["none", "discrete-laplace"] = Field(
         default="none", description="none: exact, which every party's policy must permit"
     )
-    epsilon: FiniteDecimal | None = Field(default=None, description="with noise: what a row may lose in all")
+    epsilon: FiniteDecimal | None = Field(
+        default=None, description="with noise: the privacy loss of a row in the whole session"
+    )
     depth: int | None = Field(
         default=None,
         ge=0,
@@ -119,12 +123,12 @@ class Session(Declared):
         default=None,
         ge=0,
         le=MAX_STEPS,
-        description="scorecard: how many attributes are mended; by default as many as may be of use",
+        description="scorecard: the number of steps, each for one attribute; by default as many as may be of use",
     )
     colluding: int | None = Field(
         default=None,
         ge=0,
-        description="with noise: how many parties may pool the noise they drew; "
+        description="with noise: the number of parties that may pool their noise; "
         "by default as many as the protocol withstands",
     )
     timeout: float = Field(
@@ -161,7 +165,7 @@ class Session(Declared):
         )
 
     def _wrong_noise(self) -> Sequence[tuple[bool, str]]:
-        """The same for noise and its parameters."""
+        """Possible faults of noise and its parameters."""
         noisy, summed, card = self.noise != "none", self.protocol in SUMMED, self.protocol == "scorecard"
         has_values = self.epsilon is not None or self.depth is not None or self.colluding is not None
         needed = "`epsilon`" if summed else "`epsilon` and `depth`"
@@ -292,7 +296,7 @@ class Session(Declared):
 
     def miner(self) -> Miner | None:
         """Makes the miner that queries sums; None for ID3, which computes on shares."""
-        # Miners import scikit-learn and pandas, which no other protocol needs.
+        # Imported here, because other protocols need neither scikit-learn nor pandas.
         named: dict[str, Any] = {
             "epsilon": Epsilon(self.nano).exact,
             "strategy": "secure",
@@ -312,7 +316,7 @@ class Session(Declared):
     @cached_property
     def text(self) -> str:
         """The canonical text: two files with one meaning have one text."""
-        # Sessions of trees have the text, and so the hash, that they had before there were `steps`.
+        # Without `steps`, so that sessions of trees keep the hash that they had before this key existed.
         without = {"steps"} if self.steps is None else set()
         return json.dumps(self.model_dump(mode="json", exclude=without), sort_keys=True, ensure_ascii=False)
 

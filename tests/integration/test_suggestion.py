@@ -149,9 +149,9 @@ def test_wrong_miners_schemas_and_targets_are_named() -> None:
 
 def test_means_are_read_off_a_monotone_curve() -> None:
     """A mean that falls by chance does not make the answer jump: neighbours are pooled."""
-    from miners.tuning.suggestion import Tried, _crossing
+    from miners.tuning.suggestion import TrialMean, _crossing
 
-    curve = tuple(Tried(epsilon, 0.0, 0.0, 2) for epsilon in (0.1, 1.0, 10.0, 100.0))
+    curve = tuple(TrialMean(epsilon, 0.0, 0.0, 2) for epsilon in (0.1, 1.0, 10.0, 100.0))
     assert _crossing(curve, np.array([0.5, 0.9, 0.7, 1.0]), 0.8) == 1.0  # 0.9 and 0.7 pool to 0.8
     assert _crossing(curve, np.array([0.5, 0.6, 0.7, 0.7]), 0.8) is None
     assert _crossing(curve, np.array([0.8, 0.9, 0.9, 1.0]), 0.8) == 0.1

@@ -52,10 +52,10 @@ def test_a_path_that_stops_early_costs_the_total_too(nano: Any, depth: Any, data
     level = data.draw(st.integers(0, depth - 1))
     above = sum((step.cost for row in recipe.levels[:level] for step in row), ZERO)
     size = recipe.step(SIZE, level)
-    assert above + size.cost + recipe.left(level, [size]) == recipe.total
-    assert recipe.early_leaf(level, [size]).cost == recipe.left(level, [size])
-    assert recipe.left(level, []) == recipe.total - above
-    assert recipe.left(depth, []) == recipe.leaf_step(CLASSES).cost
+    assert above + size.cost + recipe.remainder(level, [size]) == recipe.total
+    assert recipe.early_leaf(level, [size]).cost == recipe.remainder(level, [size])
+    assert recipe.remainder(level, []) == recipe.total - above
+    assert recipe.remainder(depth, []) == recipe.leaf_step(CLASSES).cost
 
 
 def test_an_early_leaf_may_leave_the_rest_unspent() -> None:
@@ -89,7 +89,7 @@ def test_a_step_reads_as_a_line_of_a_plan() -> None:
         StepQuery(CLASSES, "noisy_count", "its classes", lambda epsilon: (2.0, "rows"), numbers=3), 1, Epsilon.of(1)
     )
     line = step.line(5, Epsilon.of(2))
-    assert (line.level, line.asked, line.verb, line.parts) == (1, "its classes", "noisy_count", 15)
+    assert (line.level, line.query, line.verb, line.parts) == (1, "its classes", "noisy_count", 15)
     assert (float(line.epsilon), line.noise, line.unit) == (2, 2.0, "rows")
 
 

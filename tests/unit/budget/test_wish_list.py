@@ -33,7 +33,7 @@ def test_a_list_costs_what_its_parts_cost(handle: pinq.PrivateQueryable) -> None
         miners.DiffPC45(epsilon="0.5").plan(handle.schema, "sex"),
     )
     assert handle.budget.spent == 0
-    assert (wishes.total, wishes.left) == (Fraction(8, 10), Fraction(2, 10))
+    assert (wishes.total, wishes.remainder) == (Fraction(8, 10), Fraction(2, 10))
     crosstab(handle, "sex", epsilon="0.1")
     histogram(handle, "age", epsilon="0.2")
     miners.DiffPC45(epsilon="0.5").fit(handle, "sex")

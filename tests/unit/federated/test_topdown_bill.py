@@ -158,7 +158,7 @@ def test_a_plan_says_what_a_fit_costs(strategy: Any, count: int) -> None:
             sum(
                 line.epsilon
                 for line in plan.lines
-                if f"of owner {number}" in line.asked or "of owner" not in line.asked
+                if f"of owner {number}" in line.query or "of owner" not in line.query
             )
             == plan.total
         )
@@ -171,7 +171,7 @@ def test_a_plan_of_turns_is_what_owners_of_one_size_are_asked() -> None:
         plan = miner.plan(owners.schema, "y", owners=3)
         miner.fit(owners, "y")
         assert owners.chosen == [
-            (line.asked.split(", of ")[1], line.epsilon) for line in plan.lines if line.verb == "exp_mech"
+            (line.query.split(", of ")[1], line.epsilon) for line in plan.lines if line.verb == "exp_mech"
         ]
         assert len(owners.chosen) == 5
 

@@ -100,7 +100,7 @@ def test_wide_bounds_cost_trees_little(kind: Any, squared: bool, frame: pd.DataF
             miner.fit(simulated(schema_of(upper), data=frame, epsilon=2), "y")
         plan = miner.plan(schema_of(upper), "y")
         assert miner.cost_ == plan.total == Epsilon.of(2).exact
-        assert [line.asked for line in plan.lines][:2] == ["rows by `y`", "rows by `y`, in finer cells"]
+        assert [line.query for line in plan.lines][:2] == ["rows by `y`", "rows by `y`, in finer cells"]
         scores.append(miner.score(frame))
     assert min(scores) > (0.3 if kind is DPExtraTreesRegressor else 0.6)
     model = miner._model

@@ -286,7 +286,7 @@ def test_wide_bounds_of_a_target_cost_little(upper: int, step: int | None) -> No
     schema = pinq.Schema(columns=columns, max_rows=5000)
     miner = ScorecardRegressor(epsilon=2)
     assert miner.fit(pinq.simulate(schema, data=frame, epsilon=2), "y").score(frame) > 0.6
-    lines = [line.asked for line in miner.plan(schema, "y").lines]
+    lines = [line.query for line in miner.plan(schema, "y").lines]
     assert lines[:3] == ["rows by `y`", *["rows by `y`, in finer cells"] * 2]
 
 

@@ -70,7 +70,7 @@ def test_numbers_are_where_the_rows_are(epsilon: float) -> None:
 
 def test_fine_numbers_have_a_share_of_their_own() -> None:
     """Ten percent, the same for each numeric column that has more numbers than cells; the plan says so."""
-    lines = {line.asked: line for line in Synthesizer(epsilon=1).plan(SCHEMA).lines}
+    lines = {line.query: line for line in Synthesizer(epsilon=1).plan(SCHEMA).lines}
     fine = next(line for asked, line in lines.items() if "finer cells" in asked)
     assert float(fine.epsilon) == pytest.approx(FINES / 100, abs=1e-6)
 

@@ -323,7 +323,7 @@ def test_ways_end_where_rows_are_few_by_one_request_for_all_trees() -> None:
     assert sum(tree.nodes[0].rows for tree in one.forest_.trees) == pytest.approx(3000, abs=1)
     line = one.plan(SCHEMA, "sex").lines[0]
     assert (line.verb, line.epsilon) == ("exp_mech", Fraction(180))
-    assert "enough rows" in line.asked
+    assert "enough rows" in line.query
 
 
 @pytest.mark.parametrize("params", [{"stopping": 0}, {"stopping": 1.0}, {"stopping": "some"}, {"rho": 0.0001}], ids=str)
@@ -403,7 +403,7 @@ def test_the_default_depth_follows_public_facts(form: Any) -> None:
 def test_plan_says_what_comes_and_warns() -> None:
     plan = DiPriMeForestClassifier(epsilon=1, n_estimators=20, max_depth=4, variant="paper").plan(SCHEMA, "income")
     assert plan.title == "DiPriMeForestClassifier for `income`: 20 trees of 4 levels of splits by 5 attributes"
-    assert [line.asked for line in plan.lines[:2]] == ["median of each of 5 attributes", "best of 5 medians"]
+    assert [line.query for line in plan.lines[:2]] == ["median of each of 5 attributes", "best of 5 medians"]
     assert "20 random shards" in plan.notes[0]
     assert not plan.warnings
     assert "fewer or shallower" in DPExtraTrees(epsilon=0.01, n_estimators=50).plan(SCHEMA, "income").warnings[0]

@@ -372,7 +372,7 @@ def test_sulq_divides_by_twice_the_attributes() -> None:
         max_rows=5000,
     )
     one = SuLQID3(epsilon="0.1", max_depth=1, variant="paper")
-    lines = {line.asked: line for line in one.plan(schema, "y").lines if line.level == 0}
+    lines = {line.query: line for line in one.plan(schema, "y").lines if line.level == 0}
     tables = lines["classes by 10 attributes, for the best split, and their sums"]
     assert tables.epsilon == 20 * Fraction("0.00125")
     assert tables.noise == pytest.approx(2**0.5 / 0.00125, rel=1e-3)
