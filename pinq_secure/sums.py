@@ -56,7 +56,8 @@ from miners.federated.federation import (
     progress_of,
 )
 from miners.fitted.route import Frame, encode
-from pinq.analyst.queryable import divided
+from pinq.analyst.queryable import Parts
+from pinq.analyst.session import Session
 from pinq.engine.arrays import ArrayEngine
 from pinq.engine.codes import BLOCK_ROWS, Codes, RowBlock, kinds_of
 from pinq.engine.tables import TableRequest
@@ -272,33 +273,6 @@ def require_sums(verb: str) -> None:
         )
 
 
-class _SummedParts:
-    """Parts of all parties' tables together.
-
-    They cannot be queried one by one, only by queries of their federation.
-    """
-
-    def __init__(self, schema: Schema, part_set: PartSet) -> None:
-        self._schema, self.part_set = schema, part_set
-
-    def partition(self, *specs: object) -> _SummedParts:
-        return _SummedParts(self._schema, divided(self.part_set, specs, self._schema))
-
-    def __getitem__(self, chosen: slice | Sequence[int] | np.ndarray) -> _SummedParts:
-        try:
-            positions = np.arange(len(self))[chosen]
-        except IndexError:
-            raise QueryError(f"positions must be whole numbers from 0 to {len(self) - 1}.") from None
-        return _SummedParts(self._schema, self.part_set.take(positions))
-
-    def __len__(self) -> int:
-        return len(self.part_set)
-
-    @staticmethod
-    def union(*collections: _SummedParts) -> _SummedParts:
-        return _SummedParts(collections[0]._schema, PartSet.union([parts.part_set for parts in collections]))
-
-
 class SecureFederation(Shown, CountSource):
     """The parties of a secure computation, which add up their counts as one owner, ``"all parties"``.
 
@@ -317,6 +291,7 @@ class SecureFederation(Shown, CountSource):
         say: A function that is called with a line of text after each round.
 
     Attributes:
+        name: The one owner that stands for all parties.
         abilities: Counts come as sums.
         dropped: Empty, because no party is dropped.
         rounds: The number of additions.
@@ -331,6 +306,7 @@ class SecureFederation(Shown, CountSource):
         [[3, 6]]
     """
 
+    name = ALL
     abilities: frozenset[Ability] = frozenset({"sums"})
 
     def __init__(
@@ -406,7 +382,8 @@ class SecureFederation(Shown, CountSource):
         return self.schema.distance
 
     def parts(self) -> FederatedParts:
-        return FederatedParts(self, {ALL: _SummedParts(self.schema, PartSet([Block(Part())]))})
+        # Splitting parts needs a session's schema alone; `ask` has the answers.
+        return FederatedParts(self, {ALL: Parts(cast("Session", self), PartSet([Block(Part())]))})
 
     def ask(self, queries: Sequence[OwnerQuery]) -> list[dict[str, np.ndarray]]:
         """Sends several queries of counts or sums, in one addition of all parties.

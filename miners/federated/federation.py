@@ -39,10 +39,9 @@ import numpy as np
 
 from miners.budget.plan import Pricing, count_scale, count_variance, loss_text, sum_variance, tell
 from miners.estimator import schema_of
-from pinq.analyst.queryable import PrivateQueryable
+from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import PinqError, QueryError, TooManyRequests, Unavailable
 from pinq.language.derivatives import Derivatives
-from pinq.language.parts import PartSet
 from pinq.language.queries import Act, Budget
 from pinq.language.scores import Score
 from pinq.language.specs import Cuts, Spec, Values
@@ -142,26 +141,6 @@ def pooled(tallies: Sequence[OwnerTally]) -> OwnerTally:
     return OwnerTally(
         np.sum([tally.counts for tally in tallies], axis=0), math.fsum(tally.variance for tally in tallies)
     )
-
-
-class PartCollection(Protocol):
-    """An ordered collection of disjoint parts of one owner's table, which answers queries."""
-
-    @property
-    def part_set(self) -> PartSet:
-        """The positions of the parts in the tree of partitions."""
-
-    def partition(self, *specs: object) -> PartCollection:
-        """Cuts each part: all by the same specs, or with one list each by its own."""
-
-    def __getitem__(self, chosen: Selection, /) -> PartCollection:
-        """Selects some of the parts, by a mask, list or slice."""
-
-    def __len__(self) -> int: ...
-
-    @staticmethod
-    def union(*collections: Any) -> PartCollection:
-        """Joins collections of the same owner, in order."""
 
 
 @runtime_checkable
@@ -314,10 +293,10 @@ class OwnerQuery:
 class FederatedParts(Shown):
     """The same ordered collection of disjoint parts at every owner of a source."""
 
-    def __init__(self, source: CountSource, parts: Mapping[str, PartCollection]) -> None:
+    def __init__(self, source: CountSource, parts: Mapping[str, Parts]) -> None:
         self._source, self._parts = source, dict(parts)
 
-    def of(self, owner: str) -> PartCollection:
+    def of(self, owner: str) -> Parts:
         return self._parts[owner]
 
     def partition(self, *specs: object) -> FederatedParts:
@@ -378,10 +357,10 @@ class FederatedParts(Shown):
     def __repr__(self) -> str:
         return f"FederatedParts({', '.join(self._parts)}: {next(iter(self._parts.values()))!r})"
 
-    def _living(self) -> dict[str, PartCollection]:
+    def _living(self) -> dict[str, Parts]:
         return {name: parts for name, parts in self._parts.items() if name in self._source.owners}
 
-    def _each(self, act: Callable[[PartCollection], PartCollection]) -> FederatedParts:
+    def _each(self, act: Callable[[Parts], Parts]) -> FederatedParts:
         return FederatedParts(self._source, {name: act(parts) for name, parts in self._living().items()})
 
 
