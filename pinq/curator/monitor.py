@@ -78,6 +78,7 @@ class _Valid(NamedTuple):
 
     Attributes:
         prepared: The tables to count, and the release of them.
+        columns: The columns that the request reads, with those of which they are made.
         epsilon: The loss of each part.
         per_row: The largest loss that a single row may cause.
         noise: The expected error of the answer.
@@ -87,6 +88,7 @@ class _Valid(NamedTuple):
 
     query: Query
     prepared: PreparedQuery
+    columns: set[str]
     epsilon: Epsilon
     per_row: Fraction
     noise: Noise
@@ -208,7 +210,7 @@ class Curator:
             work.prepared.demand,
             work.epsilon,
             query,
-            columns=self.schema.with_sources(request.columns()),
+            columns=work.columns,
             reuse=bool(request.reuse),
             answer_bytes=work.prepared.answer_bytes,
             token=deadline.token,
@@ -241,9 +243,8 @@ class Curator:
         self._previewed = {identity: work}
         is_paid = request.reuse and self.ledger.is_paid(analyst, request.id, identity, version)
         epsilon = ZERO if is_paid else work.epsilon
-        columns = self.schema.with_sources(request.columns())
         cost, left = self.ledger.price(
-            analyst, work.prepared.demand, epsilon, verb=request.verb, columns=columns, version=version
+            analyst, work.prepared.demand, epsilon, verb=request.verb, columns=work.columns, version=version
         )
         note = self.ledger.log.state.replaced(analyst, version)  # by the log as it was just read
         error = f"{work.noise.error}.{note}" if note and cost else work.noise.error
@@ -316,7 +317,8 @@ class Curator:
         per_row = epsilon.per_row(self.schema.distance)
         counting = prepared.work(self.schema.max_rows, per_row)
         require_work(checking + counting, self.max_work)
-        return _Valid(query, prepared, epsilon, per_row, prepared.noise(per_row), checking, counting)
+        columns = self.schema.with_sources(request.columns())
+        return _Valid(query, prepared, columns, epsilon, per_row, prepared.noise(per_row), checking, counting)
 
 
 @lru_cache(maxsize=64)

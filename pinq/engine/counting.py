@@ -21,6 +21,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self, cast
 
 import numpy as np
@@ -454,11 +455,7 @@ class CountRequest:
 
     @property
     def parts(self) -> int:
-        return self.located if self.split is None else self.split.nodes
-
-    @property
-    def located(self) -> int:
-        return len(self.answer)
+        return len(self.answer) if self.split is None else self.split.nodes
 
     @property
     def rows_at_once(self) -> int:
@@ -472,11 +469,12 @@ class CountRequest:
         return 8 * numbers * self.parts * sum(joint_slots(axes) for axes, _ in self.joint)
 
     def shards(self) -> set[ShardSource]:
-        return {cast(ShardSource, source) for source in self._sources() if isinstance(source, tuple)}
+        return {cast(ShardSource, source) for source in self._sources if isinstance(source, tuple)}
 
     def columns(self) -> set[Hashable]:
-        return self._sources() - self.shards()
+        return self._sources - self.shards()
 
+    @cached_property
     def _sources(self) -> set[Hashable]:
         levels = [*self.levels, *([] if self.split is None else [self.split])]
         axes = [*self.common, *(axis for table in self.tables for axis in table.axes)]

@@ -63,8 +63,6 @@ class Part:
     def interval(self, name: str, column: Numeric) -> tuple[int, int]:
         """Returns the range [first, end) of a column's cells that the splits above leave.
 
-        Empty for a part of missing values.
-
         It is empty for a part of missing values.
         """
         first, end = self.span(name, column.codes)
