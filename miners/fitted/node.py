@@ -11,18 +11,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from statistics import NormalDist, mode
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Groups, Values, bind
-from pinq.public.checks import is_number, is_whole, text_of
-from pinq.public.columns import CutPoint
+from pinq.public.checks import is_whole, text_of
+from pinq.public.columns import CutPoint, problems
 from pinq.public.epsilon import Epsilon, laplace_interval, standard_deviation
 from pinq.public.schema import Numeric, Schema, Value
 
@@ -112,6 +113,9 @@ def as_array(classes: Sequence[Value]) -> np.ndarray:
 
 
 Split = Values | Cuts | Groups
+StoredSplit = Annotated[Split, Field(discriminator="kind")]
+Number = Annotated[float, Field(ge=-1e300, le=1e300)]
+"""A number that can be added to some others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +137,16 @@ class Node:
             default the most frequent label of its children. None if there are counts.
     """
 
-    split: Split | None = None
+    # In JSON the number 1 is neither true nor "1", and a node has no other keys.
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+
+    split: StoredSplit | None = None
     children: tuple[int, ...] = ()
-    size: float | None = None
-    size_scale: float | None = None
-    counts: tuple[float, ...] = ()
-    counts_scale: float | None = None
-    counts_deviation: float | None = None
+    size: Number | None = None
+    size_scale: Number | None = None
+    counts: tuple[Number, ...] = ()
+    counts_scale: Number | None = None
+    counts_deviation: Number | None = None
     label: int | None = None
 
     @property
@@ -308,10 +315,6 @@ def _check_split(index: int, node: Node, schema: Schema, target: Target) -> None
         raise QueryError(f"node {index} of the tree has {len(node.children)} children; its split makes {size}.")
 
 
-NOISE = ("size", "size_scale", "counts_scale", "counts_deviation")
-SPLITS: dict[str, type[Values] | type[Cuts] | type[Groups]] = {"values": Values, "cuts": Cuts, "groups": Groups}
-
-
 def read_json(text: str | bytes) -> object:
     """Parses JSON. Raises ``QueryError`` if the text is not JSON."""
     try:
@@ -359,68 +362,37 @@ def param_out(value: object) -> object:
     return value
 
 
-def node_out(node: Node) -> dict[str, object]:
-    """Returns a node as JSON has it."""
-    out: dict[str, object] = {"counts": list(node.counts)} if node.label is None else {"label": node.label}
-    if node.split is not None:
-        out |= {"split": split_out(node.split), "children": list(node.children)}
-    noise = {name: getattr(node, name) for name in NOISE}
-    return out | {name: value for name, value in noise.items() if value is not None}
+_NODES: TypeAdapter[tuple[Node, ...]] = TypeAdapter(tuple[Node, ...])
+_SPLIT: TypeAdapter[Split] = TypeAdapter(StoredSplit)
 
 
-def node_in(index: int, stored: object) -> Node:
-    """Reads a result of ``node_out``; ``index`` identifies it in a ``QueryError``."""
-    keys = {"split", "children", "counts", "label", *NOISE}
-    if not isinstance(stored, dict) or not set(stored) <= keys:
-        raise QueryError(
-            f"node {index} of the stored tree must be an object with no other keys than {', '.join(sorted(keys))}."
-        )
-    children, label = stored.get("children", []), stored.get("label")
-    counts = stored.get("counts", None if label is None else [])
-    if label is not None and not is_whole(label, 0):
-        raise QueryError(f"`label` of node {index} of the stored tree must be the position of a class.")
-    # By `type`, for JSON's true would pass as child 1.
-    if not isinstance(children, list) or not all(type(child) is int for child in children):
-        raise QueryError(f"`children` of node {index} of the stored tree must be a list of whole numbers.")
-    if not isinstance(counts, list) or any(count is None for count in counts):
-        raise QueryError(f"`counts` of node {index} of the stored tree must be a list of numbers.")
-    noise = {name: _number(index, name, stored[name]) for name in NOISE if stored.get(name) is not None}
-    return Node(
-        split_in(f"the split of node {index} of the stored tree", stored.get("split")),
-        tuple(children),
-        counts=tuple(_number(index, "counts", count) for count in counts),
-        label=label,
-        **noise,
-    )
+def nodes_out(nodes: Sequence[Node]) -> list[dict[str, object]]:
+    """Returns nodes as JSON has them, without what they do not have."""
+    stored = _NODES.dump_python(tuple(nodes), mode="json")
+    return [{name: value for name, value in node.items() if value not in (None, [])} for node in stored]
 
 
-def _number(index: int, name: str, stored: object) -> float:
-    if not is_number(stored, -1e300, 1e300):
-        raise QueryError(f"`{name}` of node {index} of the stored tree is {str(stored)[:40]!r}; it must be a number.")
-    return float(stored)
+def nodes_in(stored: object) -> tuple[Node, ...]:
+    """Reads a result of ``nodes_out``; raises ``QueryError`` for anything else."""
+    try:
+        nodes = _NODES.validate_json(json.dumps(stored))
+    except ValidationError as error:
+        raise QueryError(f"the nodes of the stored tree are not valid:\n{problems(error)}") from None
+    for index, node in enumerate(nodes):
+        if node.label is None and not node.counts:
+            raise QueryError(f"node {index} of the stored tree has neither `counts` nor a `label`.")
+    return nodes
 
 
 def split_out(split: Split) -> dict[str, object]:
-    """A split in JSON: its kind first, its points or groups as lists."""
-    details = {
-        name: [list(each) if isinstance(each, tuple) else each for each in values]
-        for name, values in asdict(split).items()
-        if name not in ("kind", "column")
-    }
-    return {"kind": split.kind, "column": split.column, **details}
+    """Returns a split as JSON has it."""
+    stored: dict[str, object] = _SPLIT.dump_python(split, mode="json")
+    return stored
 
 
-def split_in(name: str, stored: object) -> Split | None:
-    """Reads a split, None at a leaf; ``name`` is its name in a ``QueryError``."""
-    if stored is None:
-        return None
-    fields = dict(stored) if isinstance(stored, dict) else {}
-    kind = fields.pop("kind", None)
-    spec = SPLITS.get(str(kind))
-    if spec is None:
-        kinds = ", ".join(SPLITS)
-        raise QueryError(f"{name} must be an object whose `kind` is one of {kinds}.")
+def split_in(name: str, stored: object) -> Split:
+    """Reads a result of ``split_out``; ``name`` is its name in a ``QueryError``."""
     try:
-        return spec(**fields)
-    except TypeError as error:
-        raise QueryError(f"{name} is malformed: {error}") from None
+        return _SPLIT.validate_json(json.dumps(stored))
+    except ValidationError as error:
+        raise QueryError(f"{name} is not valid:\n{problems(error)}") from None

@@ -34,8 +34,8 @@ from miners.fitted.node import (
     Target,
     as_array,
     checked_depths,
-    node_in,
-    node_out,
+    nodes_in,
+    nodes_out,
     read_json,
     summed,
     target_of,
@@ -559,7 +559,7 @@ class Tree:
         stored: dict[str, Any] = {} if self.rule == "moments" else {"shares": self.rule}
         stored |= {} if self.within is None else {"within": list(self.within)}
         head = {"format": FORMAT, "version": VERSION, "kind": self.kind, "target": self.target, **stored}
-        return {**head, "schema": schema, "nodes": [node_out(n) for n in self.nodes]}
+        return {**head, "schema": schema, "nodes": nodes_out(self.nodes)}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Tree:
@@ -592,9 +592,7 @@ class Tree:
     @classmethod
     def _read(cls, schema: Schema, target: Any, nodes: object, rule: str, within: Any) -> Tree:
         """Reads stored nodes; the constructor checks all the rest."""
-        if not isinstance(nodes, list):
-            raise QueryError("the stored tree has no list of `nodes`.")
-        return cls(schema, target, [node_in(index, node) for index, node in enumerate(nodes)], rule=rule, within=within)
+        return cls(schema, target, nodes_in(nodes), rule=rule, within=within)
 
     def __repr__(self) -> str:
         rows = f"about {many(round(self.nodes[0].rows), 'row')}" if self.is_counted else "classes without counts"

@@ -427,9 +427,8 @@ def _read_terms(stored: Any) -> Iterator[Term]:
     for number, entry in enumerate(stored):
         # The cells of a pair are those of its two attributes.
         cells = entry["cells"] if isinstance(entry["cells"], list) else [entry["cells"]]
-        splits = [split_in(f"term {number} of the stored card", cell) for cell in cells]
-        factors = [split for split in splits if split is not None]
-        if not factors or len(factors) < len(splits):
+        factors = [split_in(f"the cells of term {number} of the stored card", cell) for cell in cells]
+        if not factors:
             raise QueryError(f"term {number} of the stored card has no cells.")
         spec = Cross(tuple(factors)) if len(factors) > 1 else factors[0]
         arrays = [np.array(entry[name], dtype=np.float64) for name in ("deviations", "weights")]

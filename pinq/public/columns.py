@@ -91,6 +91,7 @@ def of_form(pattern: str, words: str) -> AfterValidator:
 
 _SIMPLE = {
     "extra_forbidden": "unknown key",
+    "unexpected_keyword_argument": "unknown key",
     "missing": "it is missing",
     "invalid_key": "the name must be text; put it in quotes",
 }
