@@ -242,7 +242,7 @@ def _both(true: dict[str, float], known: dict[str, float]) -> list[list[float]]:
 
 def correlated(runs: int) -> Rows:
     """How often 95 % intervals of correlations hold Pearson's of the same rows: all pairs, the worst; half-width."""
-    for epsilon in (*INTERVALS, 16.0, 64.0):
+    for epsilon in (*INTERVALS, 16.0, 64.0, 256.0, 1024.0):
         for name, (schema, draw) in _correlations().items():
             held, halves = list[np.ndarray](), list[float]()
             for run in range(runs):
