@@ -26,6 +26,7 @@ from pinq.language.specs import Cuts
 from pinq.public.schema import Numeric
 
 PIECES = 16  # the pieces of an empty cell; a cell with an even share of the rows has twice as many
+HIDING = 2.0  # deviations of the noise behind which rows may be hidden
 STEEP = 4.0  # the ratio of a cell's ends above which its pieces have equal ratios, not equal widths
 
 
@@ -42,12 +43,14 @@ class FineNumbers:
         counts: Noisy rows of each piece, shape (pieces,).
         deviation: The deviation of the noise in each count.
         unsure: The deviation of the noise in the column's mean, in its units; None if it is unknown.
+        hidden: The largest part of the column's variance that noise hides (``HIDING``); None if it is unknown.
     """
 
     starts: np.ndarray
     counts: np.ndarray
     deviation: float
     unsure: float | None = None
+    hidden: float | None = None
 
     def spec(self, column: Numeric, name: str) -> Cuts:
         return Cuts(name, tuple(column.cut_before(start) for start in self.starts[1:].tolist()))
@@ -114,7 +117,7 @@ class FineNumbers:
         return np.asarray(shares / shares.sum())
 
     def to_list(self) -> list[Any]:
-        return [self.starts.tolist(), self.counts.tolist(), self.deviation, self.unsure]
+        return [self.starts.tolist(), self.counts.tolist(), self.deviation, self.unsure, self.hidden]
 
 
 def pieces(firsts: np.ndarray, shares: np.ndarray, column: Numeric) -> np.ndarray:

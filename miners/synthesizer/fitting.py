@@ -125,8 +125,13 @@ class Fitting:
             after = np.bincount(homes[name], tilted, purchase.sizes[number])
             after[homes[name][-1] + 1 :] = max(0.0, 1 - float(tilted.sum()))  # of the cell of missing values
             marginals[(number,)] = after
-            unsure = noise * (spans[name][1] - spans[name][0]) / 2
-            fine[name] = replace(fine[name], counts=tilted * model.rows, deviation=LEAST_NOISE, unsure=unsure)
+            half = (spans[name][1] - spans[name][0]) / 2
+            # A row beyond the range counts as at its end, and may lie at the column's bound.
+            farthest = max(half, float(np.abs(ends[name][[0, 1], [0, -1]] - sum(spans[name]) / 2).max()))
+            hidden = purchase.hidden / model.rows * farthest**2
+            fine[name] = replace(
+                fine[name], counts=tilted * model.rows, deviation=LEAST_NOISE, unsure=noise * half, hidden=hidden
+            )
         return model.brought(marginals)
 
     def rehearse(self) -> None:

@@ -25,7 +25,7 @@ from miners.budget.plan import (
     count_scale,
     rows_text,
 )
-from miners.synthesizer.fine_numbers import PIECES
+from miners.synthesizer.fine_numbers import HIDING, PIECES
 from miners.synthesizer.graphical_model import Clique, tree_cells
 from miners.synthesizer.matching import limit, reached
 from miners.synthesizer.relations import limits, possible
@@ -164,6 +164,12 @@ class Purchase:
             return ZERO
         hidden = self.deviation(cost) * limit(len(self.summed), self.reach) > SUMS_NOISE * self.schema.max_rows
         return ZERO if hidden else cost
+
+    @property
+    def hidden(self) -> float:
+        """The rows at the end of a number's range that noise can hide in its sums, or else in a cell (``HIDING``)."""
+        sums = self.deviation(self.sums) * limit(len(self.summed), self.reach) if self.sums else 0.0
+        return HIDING * (sums or self.deviation(self.single))
 
     @property
     def checks(self) -> Epsilon:

@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 import numpy as np
 import pandas as pd
 
-from miners.budget.plan import NOT_GIVEN, Plan, patient, tell
+from miners.budget.plan import NOT_GIVEN, Plan, patient, rows_text, tell
 from miners.estimator import FitPlan, Miner, public_schema, required_schema
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
 from miners.growth.frontier import rehearsing
@@ -36,13 +36,17 @@ class SynthesizerFit(Purchase, FitPlan["PrivateQueryable"]):
     random_state: int | None = None
 
     def notes(self) -> tuple[str, ...]:
-        """Returns a note on targets if there is none."""
-        if self.target is not None or not self.pairs:
-            return ()
-        return (
+        """Returns a note on targets if there is none, and on rows that noise hides if there are numbers."""
+        target = (
             "no target is named, so tables that decide a column which you will predict may be missing; name it: "
-            "`fit(handle, target)`.",
+            "`fit(handle, target)`."
         )
+        numbers = (
+            f"noise can hide {rows_text(self.hidden)} rows far out in a column of numbers. If so few carry its "
+            "deviation, synthetic rows have a smaller one; `model_.numbers` has the most that it can be."
+        )
+        numeric = any(spec.column in self.schema.numeric_columns for spec in self.specs)
+        return (target,) * (self.target is None and bool(self.pairs)) + (numbers,) * numeric
 
     def rehearse(self, handle: PrivateQueryable) -> None:
         if self.pairs and self.rounds:

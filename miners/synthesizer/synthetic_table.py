@@ -24,7 +24,7 @@ from miners.budget.plan import (
 )
 from miners.fitted.node import split_in, split_out
 from miners.pictures import RED, Axes, axes_of
-from miners.synthesizer.fine_numbers import FineNumbers, Interval, fine_of
+from miners.synthesizer.fine_numbers import HIDING, FineNumbers, Interval, fine_of
 from miners.synthesizer.graphical_model import TINY, Clique, GraphicalModel, Measurement, multiplied
 from miners.synthesizer.relations import in_order, ordered
 from miners.tables.columns import Condition
@@ -229,26 +229,33 @@ class SyntheticTable:
     def numbers(self) -> pd.DataFrame:
         """The mean and the standard deviation of each numeric column in synthetic rows: a row for each column.
 
-        Columns: ``column``, ``mean``, ``deviation`` (in units of the column; days for dates) and ``noise`` (the
-        standard deviation of the noise in the mean, in deviations of the column; NaN if it is unknown). Rows far out
-        that noise hides are in none of these.
+        Columns: ``column``, ``mean``, ``deviation`` and ``most`` (in units of the column; days for dates), and
+        ``noise`` (the standard deviation of the noise in the mean, in deviations of the column). With 95 % confidence,
+        the deviation of the private rows is at most ``most``: so large it is if all rows that noise can hide lie at
+        the column's farther bound. Where ``most`` is much larger, few rows far out may carry the deviation, and it is
+        not to be trusted.
         """
         lines = []
         for number, spec in enumerate(self.specs):
             if spec.column not in self.schema.numeric_columns:
                 continue
             column, cells = self.schema.numeric(spec.column), self.model.marginal((number,))
-            starts, _ = self._stretches(bind(spec, self.schema).axes[0], column)
+            starts, nexts = self._stretches(bind(spec, self.schema).axes[0], column)
             fine = self._fine(spec.column, starts)
             ends, shares = fine.ends(column), fine.shares(starts, cells)
             shares = shares / max(float(shares.sum()), TINY)
             middles = ends.mean(axis=0)
             mean = float(shares @ middles)
             deviation = math.sqrt(float(shares @ ((middles - mean) ** 2 + (ends[1] - ends[0]) ** 2 / 12)))
-            noise = math.nan if fine.unsure is None else fine.unsure / max(deviation, TINY)
+            far = np.abs(float(column.lower) + float(column.width) * np.array([starts, nexts]) - mean).max(axis=0)
+            alone = min((each.deviation for each in self.bought if each.columns == (number,)), default=math.nan)
+            of_cells = alone / self.model.rows
+            unsure = of_cells * float(np.linalg.norm(far)) if fine.unsure is None else fine.unsure
+            hidden = HIDING * of_cells * float(np.linalg.norm(far**2)) if fine.hidden is None else fine.hidden
             shown = column.shown(np.array([round(mean)]))[0] if column.unit else mean
-            lines.append({"column": spec.column, "mean": shown, "deviation": deviation, "noise": noise})
-        return pd.DataFrame(lines, columns=["column", "mean", "deviation", "noise"])
+            most, noise = math.hypot(deviation, math.sqrt(hidden)), unsure / max(deviation, TINY)
+            lines.append((spec.column, shown, deviation, most, noise))
+        return pd.DataFrame(lines, columns=["column", "mean", "deviation", "most", "noise"])
 
     def tenths(self, number: int) -> tuple[Spec, np.ndarray]:
         """The partition of a column into tenths of its rows, and the share of each cell of the model in each part.

@@ -101,6 +101,30 @@ def test_pieces_follow_the_models_rows() -> None:
     assert np.count_nonzero((found >= 100) & (found < 200)) == 18
 
 
+@pytest.mark.parametrize("cuts", [(), (30.0, 60.0)])
+def test_the_largest_deviation_counts_rows_that_noise_hides(cuts: tuple[float, ...]) -> None:
+    """Three rows at a far bound carry half of the variance: no fit sees them, and each bound holds the deviation."""
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"pay": draw.normal(50, 10, 4_000).clip(0, 1_000), "few": draw.choice([1, 2, 3], 4_000)})
+    frame["kind"] = draw.choice(["u", "v"], 4_000)
+    frame.loc[:2, "pay"] = 1_000.0
+    frame.loc[:2, "few"] = 20
+    columns: dict[str, Any] = {
+        "pay": pinq.Numeric(lower=0, upper=1_000, cuts=cuts),
+        "few": pinq.Numeric(lower=1, upper=20, integer=True),
+        "kind": pinq.Categorical(values=("u", "v")),
+    }
+    schema = pinq.Schema(columns=columns, max_rows=4_000)
+    for seed in range(5):
+        synthesizer = Synthesizer(epsilon=1, random_state=seed)
+        with pinq.simulate(schema, data=frame, epsilon=1) as handle:
+            numbers = synthesizer.fit(handle).model_.numbers.set_index("column")
+        assert (numbers["most"] > frame[["pay", "few"]].std()).all()
+        again = Synthesizer.from_json(synthesizer.to_json()).model_.numbers.set_index("column")
+        pd.testing.assert_frame_equal(again, numbers)
+    assert any("noise can hide" in note for note in synthesizer.plan(schema).notes)
+
+
 def test_errors_are_judged_on_tenths_of_numbers() -> None:
     """A column's parts have about equal rows, missing ones apart, and single values that are frequent are one."""
     shares = np.array([0.05, 0.5, 0.07, 0.1, 0.1, 0.1, 0.08])
@@ -129,7 +153,8 @@ def test_errors_are_judged_on_tenths_of_numbers() -> None:
     numbers = table.numbers.set_index("column")
     made = table.sample(40_000, random_state=1)
     for name in ("a", "c"):
-        mean, deviation, noise = numbers.loc[name]
+        mean, deviation, most, noise = numbers.loc[name]
+        assert deviation < frame[name].std() * 1.1 < most * 1.1
         assert mean == pytest.approx(made[name].mean(), abs=0.03 * deviation)
         assert deviation == pytest.approx(made[name].std(), rel=0.05)
         assert abs(mean - frame[name].mean()) < 6 * noise * deviation
