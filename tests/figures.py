@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
 import statistics
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,6 +22,7 @@ __all__ = ["House", "Module", "circles"]
 
 PACKAGES = ("pinq", "miners", "pinq_secure", "pinq_workbench", "pinq_demo")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+WALK = str(ROOT / "tests" / "support" / "house" / "walk.py")
 DOCUMENTED = (ast.Module, ast.ClassDef, *FUNCTIONS)
 
 
@@ -135,7 +139,16 @@ class House:
             "numeric constants of modules": f"{sum(module.constants for module in modules)}",
             "words of docstrings": f"{sum(module.docstring_words for module in modules):,}",
             **self.pages(),
+            **self.walk(),
         }
+
+    def walk(self) -> dict[str, str]:
+        """The files and the calls of one small fit; see ``tests/support/house/walk.py``."""
+        command = [sys.executable, "-W", "ignore", WALK]
+        environment = os.environ | {"PYTHONPATH": str(self.root.resolve())}
+        walked = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=True)
+        counts = json.loads(walked.stdout)
+        return {"a DiffPC45 fit of depth 1: files, calls": f"{counts['files']}, {counts['calls']:,}"}
 
     def pages(self) -> dict[str, str]:
         """The words of the pages for readers, and the number and the words of the decisions."""
