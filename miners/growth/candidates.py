@@ -143,7 +143,7 @@ def attribute_names(schema: Schema, target: str | None, attributes: Sequence[str
             f"is {attributes!r}", parameter="attributes", allowed="a list of names of columns, or None for all"
         )
     names = [name for name in schema.columns if name != target] if attributes is None else list(attributes)
-    for name in names:
+    for name in attributes or ():
         schema.column(name)
     if target in names:
         raise QueryError(f"the target `{target}` is among `attributes`.")
