@@ -40,6 +40,7 @@ MAX_ROWS = 10**8
 SURE = 0.95
 TENTHS = 10  # parts of a number's rows, by which the error of tables is measured
 FINITE = partial(np.asarray_chkfinite, dtype=np.float64)
+ALIKE = 1e-6  # grid cells: with a smaller deviation all rows have one number
 INSIDE = 0.02  # the least distance of a number that is not whole from its grid cell's ends, in cells
 
 
@@ -230,10 +231,10 @@ class SyntheticTable:
         """The mean and the standard deviation of each numeric column in synthetic rows: a row for each column.
 
         Columns: ``column``, ``mean``, ``deviation`` and ``most`` (in units of the column; days for dates), and
-        ``noise`` (the standard deviation of the noise in the mean, in deviations of the column). With 95 % confidence,
-        the deviation of the private rows is at most ``most``: so large it is if all rows that noise can hide lie at
-        the column's farther bound. Where ``most`` is much larger, few rows far out may carry the deviation, and it is
-        not to be trusted.
+        ``noise`` (the standard deviation of the noise in the mean, in deviations of the column; NaN if all rows have
+        one number). With 95 % confidence, the deviation of the private rows is at most ``most``: so large it is if all
+        rows that noise can hide lie at the column's farther bound. Where ``most`` is much larger, few rows far out may
+        carry the deviation, and it is not to be trusted.
         """
         lines = []
         for number, spec in enumerate(self.specs):
@@ -253,7 +254,8 @@ class SyntheticTable:
             unsure = of_cells * float(np.linalg.norm(far)) if fine.unsure is None else fine.unsure
             hidden = HIDING * of_cells * float(np.linalg.norm(far**2)) if fine.hidden is None else fine.hidden
             shown = column.shown(np.array([round(mean)]))[0] if column.unit else mean
-            most, noise = math.hypot(deviation, math.sqrt(hidden)), unsure / max(deviation, TINY)
+            most = math.hypot(deviation, math.sqrt(hidden))
+            noise = unsure / deviation if deviation > ALIKE * float(column.width) else math.nan
             lines.append((spec.column, shown, deviation, most, noise))
         return pd.DataFrame(lines, columns=["column", "mean", "deviation", "most", "noise"])
 
