@@ -57,7 +57,7 @@ class State(Protocol):
     """The stored state of a miner, public as a whole.
 
     Attributes:
-        kept_as: The miner's attribute for it, without the underscore, and its name in JSON.
+        kept_as: The state's name in JSON; with an underscore behind it, the name of the miner's attribute.
     """
 
     kept_as: ClassVar[str]
@@ -162,14 +162,14 @@ class FitPlan(ABC, Generic[Source]):
 class Miner(Parameterised, ABC):
     """A miner makes all decisions before its first query, and lists its queries in a plan.
 
-    Fitted, it has a bill, a model card, a text and a certificate.
+    A fitted miner has a bill, a model card, a text and a certificate.
 
     Attributes:
         schema_: The public schema under which it learned.
         cost_: The exact cost of the last ``fit``. ``set_params`` changes the shown parameters and the cost of the next
             ``fit``, not the fitted model and its cost.
-        feature_names_in_: The schema's columns other than the target, shape (n_features_in_,). A tree reads those by
-            which it splits, by name.
+        feature_names_in_: The schema's columns other than the target, shape (n_features_in_,). A tree finds the columns
+            of its splits by their names.
         n_features_in_: The number of these columns.
         card_: The ``Card`` of a scorecard; the ``Participants`` of a tree of several data owners.
         owners_: The ``Participants`` of a scorecard of several data owners.
@@ -221,7 +221,7 @@ class Miner(Parameterised, ABC):
             querying, certificate = begin_fit(
                 self, handle, target or None, fit.needed, warnings, reuse=reuse, before=fit.before
             )
-        with Bill(handle) as bill, silenced(warnings):  # they were given above
+        with Bill(handle) as bill, silenced(warnings):  # `begin_fit` gave the warnings
             model = fit.learn(querying)
         remember_fit(self, handle, certificate())
         return self._fitted(model, bill.total)
@@ -310,7 +310,7 @@ class Miner(Parameterised, ABC):
 
     @property
     def _model(self) -> Any:
-        """The fitted ``tree_``, ``forest_`` or ``card_``."""
+        """The fitted state, such as ``tree_`` or ``card_``."""
         self._require_fitted(f"{self._state.kept_as}_")
         return getattr(self, f"{self._state.kept_as}_")
 
@@ -334,11 +334,11 @@ class Miner(Parameterised, ABC):
         return {self._state.kept_as: self._model.to_dict()}
 
     def _restored(self, stored: Mapping[str, Any], cost: Fraction) -> Self:
-        """Takes the model from JSON. Raises ``QueryError`` if it is something else."""
+        """Takes the model from JSON; raises ``QueryError`` if there is no valid model."""
         return self._fitted(self._state.from_dict(stored.get(self._state.kept_as)), cost)
 
     def _fitted(self, model: Any, cost: Fraction, columns: Iterable[str] = (), name: str = "") -> Self:
-        """Stores the model and the facts of its fit; ``columns`` are the schema's by default, ``name`` the state's."""
+        """Stores the model and the facts of its fit; by default the schema's columns and the state's name."""
         setattr(self, f"{name or self._state.kept_as}_", model)
         self.schema_, self.cost_ = model.schema, cost
         self._fit_params = self.get_params(deep=False)  # of this fit; set_params may change them later
@@ -444,15 +444,15 @@ class Regressor(Miner):
         return _importances(self)
 
     def predict(self, X: Frame) -> np.ndarray:
-        """Predicts the mean for each row, shape (rows,); of a column of dates the nearest date, datetime64."""
+        """Predicts the mean for each row, shape (rows,); for a column of dates the nearest date, datetime64."""
         model: Model = self._model
         return model.schema.numeric(model.target).shown(model.predict(X))
 
     def score(self, X: Frame, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Returns the coefficient of determination.
 
-        1 means predictions without error, and 0 predictions no better than the mean. Of dates it compares
-        days, and of times minutes.
+        1 means predictions without error, and 0 predictions no better than the mean. Dates are compared
+        in days, and times in minutes.
 
         Args:
             X: A pandas or Arrow table.
@@ -508,8 +508,8 @@ class GrownMiner(Miner):
 def public_schema(handle: object) -> Schema:
     """Returns the schema of a handle. Raises ``QueryError`` if something else was passed.
 
-    scikit-learn's searches print the whole traceback of a failed fit, which begins with the cause. So for a
-    table the cause has the advice.
+    For a table, the cause of the error says how to use scikit-learn, because its searches print the whole
+    traceback of a failed fit, cause first.
     """
     schema = schema_of(handle)
     if schema is not None:
@@ -555,7 +555,7 @@ def require_word(name: str, value: object, words: Sequence[str | None]) -> None:
 
 
 def require_varied(schema: Schema, target: str | None) -> None:
-    """Raises ``QueryError`` where the target has a single value."""
+    """Raises ``QueryError`` if the target has a single declared value."""
     if schema.column(target).cells < 2:
         raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
 
@@ -590,7 +590,7 @@ class Learner(HasParams, Protocol):
 
 
 class ClassLearner(Learner, Protocol):
-    """One that predicts class probabilities."""
+    """A learner that predicts class probabilities."""
 
     classes_: np.ndarray
 

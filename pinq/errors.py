@@ -5,7 +5,7 @@
 
     PinqError
     ├── PolicyError        the provider's declaration is wrong, unreviewed or does not fit its source
-    ├── Refusal            something is not done; by itself it costs nothing
+    ├── Refusal            the request is not carried out; the refusal itself costs nothing
     │   ├── QueryError         a request or an argument is malformed (also a ValueError)
     │   ├── BudgetExceeded     a request would pass the limit
     │   ├── NotAllowed         the grant's terms forbid the request
@@ -18,8 +18,8 @@
     └── InternalError      cannot happen; please report
 
 A ``Refusal`` is not the same as a refusal in the ledger (its record is ``Refused``). The ledger logs
-whatever ``charge`` refuses: BudgetExceeded, NotAllowed, TooManyRequests, and NotAuthorised. A
-QueryError is found before and is not logged.
+each refusal by ``charge``: BudgetExceeded, NotAllowed, TooManyRequests, and NotAuthorised. A
+QueryError is raised before the charge and is not logged.
 
 Type, text and attributes of an error depend on the policy, the request and the ledger, never on
 rows. Each class has a stable ``code`` that programs may compare.
@@ -28,7 +28,7 @@ The text "Nothing was spent." appears if the error's ``charged`` is 0. Only code
 charge sets it: the curator from its ledger, a handle whose request was not sent (0), a fit from the
 budget before and after. Elsewhere it is None.
 
-An error has the facts about a parameter: its Python name, the fault, the allowed values.
+An error about a parameter has three facts: its Python name, the fault, the allowed values.
 ``str(error)`` uses Python's names, and ``error.worded(names)`` those of another interface: the
 command line calls ``epsilon`` --epsilon. So no interface edits a text.
 """
@@ -225,7 +225,7 @@ class NotAuthorised(PinqError):
     def __init__(self) -> None:
         super().__init__(
             "No valid grant under this name for this dataset: the token is mistyped or another dataset's, or the grant "
-            "has expired, was revoked or got another token. Of a dataset of several tables the address ends in "
+            "has expired, was revoked or got another token. The address of a dataset with several tables ends in "
             "DATASET.TABLE. Ask the data provider for a grant (pinq grant)."
         )
 
@@ -300,7 +300,7 @@ class EngineError(PinqError):
 
     def __init__(self) -> None:
         super().__init__(
-            "The data could not be read for this request, or not in the time that it had. What it cost stays charged, "
+            "The data could not be read for this request, or not in the time that it had. Its cost stays charged, "
             "because a failure may depend on the rows. The provider finds the details in the log of its own process."
         )
 

@@ -65,7 +65,7 @@ def demo(
     say("The proposal took its domains from the rows, so it waits for review, and an unreviewed policy does not open:")
     shell(folder, "grant", "proposed.yaml", "analyst1", "--epsilon", "2", fails=True)
     review(folder / "adult.yaml")
-    say("The provider puts what UCI documents about each column in place of what was read off the rows:")
+    say("The provider replaces the proposed domains by UCI's documentation of each column:")
     shell(folder, "check", "adult.yaml")
 
     title("2. The provider grants a budget")
@@ -86,7 +86,7 @@ def demo(
     shell(folder, "audit", "adult.yaml")
     shell(folder, "audit", "adult.yaml", "--html", "-o", "audit.html", show=False)
 
-    title(f"What there is to look at, in {shown(folder)}")
+    title(f"The files in {shown(folder)}")
     for name in ("tree.png", "tree.txt", "tree.json", "audit.html", "adult.yaml"):
         say(f"  {name}")
     say(f"\nDone in {time.perf_counter() - begun:.0f} s.")
@@ -108,7 +108,7 @@ def empty(folder: Path) -> Path:
 
 
 def mine(handle: pinq.PrivateQueryable, held_out: pd.DataFrame, folder: Path) -> None:
-    """Learns a tree, and writes it down as text, JSON and a picture."""
+    """Learns a tree, and saves it as text, JSON and a picture."""
     from miners import DiffPC45
 
     title("4. The analyst mines a tree")
@@ -128,7 +128,7 @@ def mine(handle: pinq.PrivateQueryable, held_out: pd.DataFrame, folder: Path) ->
 
 
 def spend_the_rest(handle: pinq.PrivateQueryable) -> None:
-    """Asks until the budget refuses."""
+    """Queries counts until the budget is exhausted."""
     import pinq
 
     title("5. The budget runs out")
@@ -154,7 +154,7 @@ def split_rows(folder: Path) -> pd.DataFrame:
 
 
 def review(policy_file: Path) -> None:
-    """Writes the reviewed policy: columns as the package has them, this demo's file, its cap."""
+    """Writes the reviewed policy: the package's declarations of columns, with this demo's file and cap."""
     import yaml
 
     policy = yaml.safe_load((HERE / "adult.yaml").read_text(encoding="utf-8"))
@@ -170,7 +170,7 @@ def compare(miner: DiffPC45, held_out: pd.DataFrame, folder: Path) -> None:
     from sklearn.preprocessing import OneHotEncoder
     from sklearn.tree import DecisionTreeClassifier
 
-    rows = pd.read_parquet(folder / "adult.parquet")  # only this demo can do that: it is the provider too
+    rows = pd.read_parquet(folder / "adult.parquet")  # an analyst could not read them; the demo is the provider too
     names = rows.select_dtypes(exclude="number").columns.drop(TARGET)
     encode = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), list(names)), remainder="passthrough")
     exact = make_pipeline(encode, DecisionTreeClassifier(max_depth=5, random_state=0)).fit(
@@ -184,7 +184,7 @@ def compare(miner: DiffPC45, held_out: pd.DataFrame, folder: Path) -> None:
 
 
 def shell(folder: Path, *words: str, show: bool = True, fails: bool = False) -> str:
-    """Runs ``pinq`` in the folder as a user would. Stops the demo unless it ends as it should."""
+    """Runs ``pinq`` in the folder as a user would. Stops the demo if it fails, or if it should fail and does not."""
     if show:
         say(f"$ pinq {' '.join(words)}")
     command = [sys.executable, "-m", "pinq.cli.main", *words]
@@ -197,7 +197,7 @@ def shell(folder: Path, *words: str, show: bool = True, fails: bool = False) -> 
 
 
 def shown(path: Path) -> str:
-    """Returns a path as seen from here."""
+    """Returns a path relative to the current folder, or the whole path of a file elsewhere."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 

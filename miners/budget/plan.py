@@ -10,8 +10,8 @@ prints the steps, ``fit`` runs them, and their losses add up to the cost of the 
 
 Privacy:
     Claim: the steps along a path from the root to a leaf below the last split add up to ``total``
-    exactly, and along no path to more. An early leaf may be queried with all that its path has left
-    (``Recipe.remainder``).
+    exactly, and along no path to more. The query of an early leaf may have all epsilon that its path
+    has left (``Recipe.remainder``).
     Why: a row lies in one part of each level. The queries of a level cost as much as those of one
     of its nodes (parallel composition), and levels add up (sequential composition).
     Exact: integers; the remainder of a division goes to the leaf. Held by:
@@ -49,8 +49,8 @@ from pinq.public.checks import first_of, many, require_bool
 from pinq.public.epsilon import NANO, ZERO, Epsilon, EpsilonLike, Exact, laplace_interval, standard_deviation
 from pinq.public.schema import Schema, Value
 
-# A leaf can vote if its rows are at least two standard deviations of the difference of two noisy counts:
-# 2 sqrt(2) of one count. In a smaller leaf, noise hides even a single class.
+# A leaf predicts its own class if its rows are at least two standard deviations of the difference of two noisy counts,
+# which are 2 sqrt(2) deviations of one count. In a smaller leaf, noise hides even a single class.
 CLEAR = 2 * math.sqrt(2)
 HEADINGS = ("level", "query", "parts (max.)", "epsilon", "noise")
 
@@ -72,12 +72,12 @@ class PlanLine:
 
     Attributes:
         level: The number of splits above the queried nodes.
-        query: The query, for people.
+        query: A description of the query, for people.
         verb: The verb of the handle.
         parts: The largest possible number of parts; usually there are far fewer.
         epsilon: The cost of all parts together.
-        noise: Standard deviation of the noise in each number; for a choice, the scale of its noise: among m candidates
-            the score of the chosen one is about ln(m) times that below the best. None if there is no single number.
+        noise: Standard deviation of the noise in each number, or the scale of a choice's noise; None if no
+            single value describes it. With m candidates, the chosen score is about ln(m) scales below the best score.
         unit: The unit of ``noise``.
     """
 
@@ -91,7 +91,7 @@ class PlanLine:
 
     @property
     def within(self) -> float | None:
-        """Half of a 95 % interval of the noise in each number; for the score of a choice, a bound in 95 %."""
+        """Half the width of the 95 % interval of each number; for a choice, a 95 % bound of the noise in a score."""
         if self.noise is None:
             return None
         if self.verb == "noisy_count" and self.noise:  # the scale of the discrete Laplace law with this deviation
@@ -131,12 +131,12 @@ class Plan:
 
     def __repr__(self) -> str:
         table = [HEADINGS, *(line.cells() for line in self.lines), ("", "in all", "", loss_text(self.total), "")]
-        wide = [max(len(row[column]) for row in table) for column in range(len(HEADINGS))]
-        right = {0, 2, 4}
+        widths = [max(len(row[column]) for row in table) for column in range(len(HEADINGS))]
+        right_aligned = {0, 2, 4}
         rows = [
             "  ".join(
-                cell.rjust(w) if i in right else cell.ljust(w)
-                for i, (cell, w) in enumerate(zip(row, wide, strict=True))
+                cell.rjust(width) if column in right_aligned else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
             ).rstrip()
             for row in table
         ]
@@ -227,7 +227,7 @@ def lost_votes(rows: int, leaves: float, noise: float, *, known: bool, trees: in
 
     Averaging ``trees`` reduces noise.
     """
-    # Noise of 14 rows asks for leaves of 40; of four trees, which are averaged, for leaves of 20.
+    # Noise of 14 rows needs leaves of 40 rows; with the average of four trees, leaves of 20 are enough.
     leaf = rows / leaves
     if leaf * math.sqrt(trees) >= CLEAR * noise:
         return ()
@@ -341,7 +341,7 @@ class StepQuery:
     """One kind of query, before it has a price.
 
     Attributes:
-        text: The query, for people.
+        text: A description of the query, for people.
         noise: A function from the loss of one query to the noise in each number, and its unit.
         weight: The weight of one query in the division of the total.
         times: The number of such queries of the same rows, for example the number of numeric attributes.
@@ -472,7 +472,7 @@ def _cost(steps: Iterable[Step]) -> Epsilon:
 
 UNSEEDED = (
     "random_state is not given, so a second fit may draw other queries, which have no paid answers; give a number "
-    "beside reuse=True."
+    "together with reuse=True."
 )
 
 
@@ -517,7 +517,7 @@ class Bill:
 
 
 def patient(session: Session, request: Request) -> Answer:
-    """Waits if the grant demands a slower pace, and logs this in ``miners``.
+    """Sends a request, after each wait that the grant's pace demands; the logger ``miners`` reports the waits.
 
     Fits and tables have many queries, and a refusal in the middle would waste the paid epsilon.
     """
@@ -556,7 +556,7 @@ NOT_GIVEN = _NotGiven(1.0)
 
 
 def require_given(miner: object) -> None:
-    """Raises ``QueryError`` for a miner without an epsilon, because a default would spend a first grant."""
+    """Raises ``QueryError`` for a miner without an epsilon, because a default could spend a whole grant."""
     if isinstance(getattr(miner, "epsilon", None), _NotGiven):
         allowed = f"what this fit may cost, as in {type(miner).__name__}(epsilon=0.5)"
         raise QueryError("is not given", parameter="epsilon", allowed=allowed)
@@ -574,8 +574,8 @@ def begin_fit(
 ) -> tuple[PrivateQueryable, Callable[[], Certificate]]:
     """Refuses a fit that exceeds the budget, and gives the warnings of the plan.
 
-    With ``reuse``, a fit whose first query is paid continues as far as its stored answers reach. A fit without stored
-    answers needs all of its epsilon.
+    With ``reuse``, the budget is checked only if the first query has no stored answer. So a fit that broke off can
+    continue with less than its whole epsilon.
 
     Returns:
         The handle to query, and a function that returns the certificate afterwards.

@@ -51,11 +51,11 @@ class WishList:
         """Adds plans up against the budget of a handle.
 
         Args:
-            handle: The private handle, whose budget is looked at, which is free.
+            handle: The private handle. Reading its budget is free.
             plans: The ``plan`` of each table or model.
 
         Raises:
-            QueryError: One of them is no plan.
+            QueryError: An argument is not a plan.
         """
         require_kind(plans, Plan, "`plans` must be plans, such as crosstab.plan(...).")
         return cls(plans, handle.budget.remaining)
@@ -70,7 +70,7 @@ class WishList:
         return self.remaining - self.total
 
     def to_frame(self) -> pd.DataFrame:
-        """A line for each plan: its epsilon, and its widest interval at this epsilon, at half and at twice of it."""
+        """A line for each plan: its epsilon, and its widest interval at this epsilon, at half and at twice."""
         import pandas as pd
 
         return pd.DataFrame(self._rows(), columns=list(HEADINGS))

@@ -59,8 +59,8 @@ class ContextTask(FitPlan["PrivateQueryable"]):
     Attributes:
         splits: The cuts of each attribute into values, in the schema's order.
         size: Attributes in a context, for the max methods.
-        selection_epsilon: The cost of finding contexts; 0 without a choice, and all epsilon for the baseline, which
-            finds contexts by the same tables as distances.
+        selection_epsilon: The cost of finding contexts; 0 if each target has one possible context. For the baseline
+            all epsilon, because the same tables give contexts and distances.
         table_epsilon: The cost of the tables from which distances are computed; 0 for the baseline.
         left_out: Columns that have a single declared value.
     """
@@ -92,7 +92,7 @@ class ContextTask(FitPlan["PrivateQueryable"]):
 
     @property
     def selection_pairs(self) -> tuple[Pair, ...]:
-        """The pairs of attributes whose tables find contexts; none for the max methods."""
+        """The pairs of attributes whose tables are queried to find contexts; none for the max methods."""
         if self.method == "baseline":
             return tuple(itertools.combinations(self.splits, 2))
         return self._all_pairs if self.method == "mean_su" else ()
@@ -249,7 +249,7 @@ def select(handle: PrivateQueryable, task: ContextTask) -> tuple[dict[str, tuple
         return _chosen_contexts(handle, task), {}
     tables = ask_tables(handle, task, task.selection_pairs, task.selection_epsilon)
     uncertainty = {pair: symmetric_uncertainty(table.counts, table.scale) for pair, table in tables.items()}
-    # Each pair is asked once, and looked up from both sides.
+    # Each pair is queried once, and looked up in both orders.
     uncertainty |= {(second, first): value for (first, second), value in uncertainty.items()}
     choose = predominant_context if task.method == "baseline" else mean_context
     return {target: choose(uncertainty, target, task.others(target)) for target in task.targets}, tables
@@ -267,7 +267,7 @@ def ask_tables(
 
 
 def tables_of(target: str, context: Sequence[str], tables: Mapping[Pair, NoisyTable]) -> list[NoisyTable]:
-    """The target's table with each member of its context; its own values are the rows."""
+    """The target's table with each member of its context; rows are the target's values."""
     both = {(second, first): NoisyTable(table.counts.T, table.scale) for (first, second), table in tables.items()}
     both.update(tables)
     return [both[target, other] for other in context]
@@ -373,10 +373,10 @@ class LearnedDistances:
 
 
 class DPDilca(Miner):
-    """Learns distances between the values of an attribute, from their rows' values in other attributes.
+    """Learns distances between the values of a categorical attribute, by comparing other attributes of their rows.
 
     Two values are close if their rows are similar in other columns: ``gastritis`` is nearer to
-    ``ulcer`` than to ``migraine``. These other columns are the attribute's *context*, a few
+    ``ulcer`` than to ``migraine``. The compared columns are the attribute's *context*: a few
     attributes that depend strongly on it. Noisy selections or noisy tables find the context. Noisy
     tables of the attribute and each member of its context give the distances. Embeddings, distances
     between records and pictures cost nothing more.
@@ -392,12 +392,12 @@ class DPDilca(Miner):
         epsilon: The cost of ``fit``, for any number of attributes.
         attributes: The columns to learn from. None for all.
         cuts: Cut points for numeric columns, ``{"age": [30, 45]}``, or a number of intervals,
-            ``{"age": 5}``. Without: the cuts that the policy declares for the column, else 5
+            ``{"age": 5}``. Other columns have the cuts that the policy declares, or else 5
             intervals of equal width.
 
     Attributes:
-        distances_: A frame for each target, of distances in [0, 1], labelled by its values on both
-            sides; a missing value is a separate value.
+        distances_: A frame of distances in [0, 1] for each target. Rows and columns are the
+            target's values; a missing value is a separate value.
         context_: The names of the context of each target.
         splits_: The split of each attribute into values.
         left_out_: Columns with a single declared value, which have no distances, unless they were
@@ -432,7 +432,7 @@ class DPDilca(Miner):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import DPDilca
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows; an analyst has only a handle
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> miner = DPDilca(method="max_dependency", k=2, epsilon=0.5).fit(handle, "education")
         >>> miner.distances_["education"].shape  # the 16 values on both sides

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 
-CELL = 0.34  # inches
+# Sizes in inches: a cell of the map, the dendrogram's width, a character of 8 points, the colour scale.
+CELL = 0.34
 TREE = 1.5
-CHARACTER = 0.085  # width of one at 8 points
-SCALE = 0.42  # inches below the dendrogram for the colour scale
+CHARACTER = 0.085
+SCALE = 0.42
 COLOURS = "YlGnBu_r"
-NUMBERS = 12  # values; larger maps have no numbers in their cells
+NUMBERS = 12  # the most values of a map with numbers in its cells
 
 
 def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axes: Sequence[Axes] | None) -> Axes:
@@ -37,8 +38,8 @@ def plot_distances(frame: pd.DataFrame, target: str, context: Sequence[str], axe
     largest = max(float(matrix.max()), 1e-9)
     image = _heat_map(map_ax, matrix[np.ix_(order, order)], [labels[index] for index in order], largest)
     # The colour scale is below the dendrogram.
-    high = tree_ax.get_window_extent().height / tree_ax.figure.dpi
-    bar = tree_ax.inset_axes((0.05, -SCALE / high, 0.8, 0.1 / high))
+    height = tree_ax.get_window_extent().height / tree_ax.figure.dpi
+    bar = tree_ax.inset_axes((0.05, -SCALE / height, 0.8, 0.1 / height))
     scale = map_ax.figure.colorbar(image, bar, orientation="horizontal", ticks=[0, largest], format="%.2g")
     scale.outline.set_visible(False)
     bar.tick_params(length=0, pad=2, labelsize=7, labelcolor=PALE)
@@ -120,7 +121,7 @@ def _arrows(ax: Axes, context: Mapping[str, Sequence[str]], names: Sequence[str]
 
 
 def _context_node(ax: Axes, name: str, angle: float, popularity: int, *, is_target: bool) -> None:
-    """Draws an attribute, larger in more contexts, and its name outwards."""
+    """Draws an attribute as a disc, larger if it is in more contexts, with its name on the outside."""
     x, y = math.sin(angle), math.cos(angle)
     ax.scatter([x], [y], s=28 + 26 * popularity, color=BLUE if is_target else "white", edgecolor=BLUE, zorder=3)
     # On the left half a name is turned round, so that no name stands upside down.
@@ -143,17 +144,17 @@ def _page(labels: Sequence[str]) -> tuple[Axes, Axes]:
     plt = pyplot("distances")
     side = max(CELL * len(labels), 1.2)
     label = max(SCALE + 0.1, CHARACTER * max(map(len, labels)) + 0.15)
-    wide, high = 0.2 + TREE + side + label + 0.2, 0.6 + side + label + 0.1
-    figure = plt.figure(figsize=(wide, high))
-    low, tall = (label + 0.1) / high, side / high
-    tree_ax = figure.add_axes((0.2 / wide, low, (TREE - 0.05) / wide, tall))
-    return tree_ax, figure.add_axes(((0.2 + TREE) / wide, low, side / wide, tall))
+    width, height = 0.2 + TREE + side + label + 0.2, 0.6 + side + label + 0.1
+    figure = plt.figure(figsize=(width, height))
+    bottom, map_height = (label + 0.1) / height, side / height
+    tree_ax = figure.add_axes((0.2 / width, bottom, (TREE - 0.05) / width, map_height))
+    return tree_ax, figure.add_axes(((0.2 + TREE) / width, bottom, side / width, map_height))
 
 
 SHOWN_FRAMES, SHOWN_VALUES = 3, 20  # the most frames in a notebook's view, and the most values of one
 LIMITS = (
     "Two values are near if their rows are similar in other columns of this table; their meanings may differ.",
-    "Distances of rare values are mostly noise, and shrunk towards those of a value without relations.",
+    "Distances of rare values are mostly noise: shrinkage makes such a value look independent of the other columns.",
 )
 
 

@@ -3,7 +3,7 @@
 
 Tools read the schema, prices, budget and history for free; only two tools query and spend. A call and a session have
 limits in addition to the grant. An answer has each number with its interval, in words that an agent can repeat. An
-error names the fault, the spending and the remaining budget.
+error names the fault, the cost so far and the remaining budget.
 
 Privacy:
     Claim: calls cost what their tables cost. Why: an agent has the handle's verbs and no others, and
@@ -34,21 +34,21 @@ from pinq.public.checks import first_of, many
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Value
 
-MOST_ROWS = 500  # numbers of an answer in words: more than a person reads
-MOST_LINES = 50  # acts of a history
+MOST_ROWS = 500  # the most numbers of an answer that its text has; nobody reads more
+MOST_LINES = 50  # the most acts of a history
 GUIDE = """\
 Numbers are differentially private: noise was added on purpose, and asking the same again returns the same answer.
 - Repeat each number with its interval: "about 723, between 717 and 729 with probability 95 %".
 - Two numbers whose intervals overlap may be equal. Do not call one of them larger.
 - A count can be negative or not whole where there are few rows; it means few, not less than none.
-- Nothing can be said of one person, and nothing was checked about one. No answer shows that a value occurs or not.
-- A group that looks interesting was chosen among many: noise makes some of them look so.
+- No answer says anything about one person, or shows whether a value occurs.
+- Among many groups, some look interesting because of noise alone.
 - Every question costs budget that never comes back. Ask for the price first, ask for what is needed, then stop."""
 _log = logging.getLogger("miners")
 
 
 @dataclass(frozen=True)
-class Told:
+class ToolResult:
     """The result of a tool: a text to repeat, the same numbers for programs, and whether it is an error."""
 
     text: str
@@ -61,26 +61,27 @@ class Tool:
     """One tool.
 
     Attributes:
-        about: The purpose, for the agent.
-        takes: The JSON schema of each argument.
+        purpose: The purpose, for the agent.
+        parameters: The JSON schema of each argument.
         call: The function from checked arguments to the result.
-        needs: The required arguments.
+        required: The names of the required arguments.
+        spends: Whether a call can spend epsilon.
     """
 
     name: str
-    about: str
-    takes: Mapping[str, Mapping[str, Any]]
-    call: Callable[..., Told]
-    needs: tuple[str, ...] = ()
+    purpose: str
+    parameters: Mapping[str, Mapping[str, Any]]
+    call: Callable[..., ToolResult]
+    required: tuple[str, ...] = ()
     spends: bool = False
 
 
-Takes = Mapping[str, Mapping[str, Any]]
-"""Arguments of a tool: of each its JSON schema."""
+Parameters = Mapping[str, Mapping[str, Any]]
+"""The JSON schema of each argument of a tool."""
 _STATISTICS = {"survival": ("observed",), "independence": (), "odds_ratio": ("observed", "exposed")}
 _KINDS = ("crosstab", "histogram", "quantiles", "summary", "top_k", *_STATISTICS)
 _EPSILON = {"type": ["number", "string"], "description": "What the answer may cost, for example 0.05."}
-_SQL: Takes = {
+_SQL: Parameters = {
     "sql": {
         "type": "string",
         "description": "SELECT COUNT(*), AVG(x), MEDIAN(x) FROM the table WHERE ... GROUP BY ... ORDER BY ... LIMIT",
@@ -88,7 +89,7 @@ _SQL: Takes = {
     "epsilon": _EPSILON,
 }
 _NAMES = {"type": "array", "items": {"type": "string"}}
-_TABLE: Takes = {
+_TABLE: Parameters = {
     "kind": {"type": "string", "enum": list(_KINDS)},
     "columns": {
         **_NAMES,
@@ -105,7 +106,13 @@ _TYPES: Mapping[str, tuple[type, ...]] = {"string": (str,), "number": (int, floa
 
 @dataclass
 class Agent:
-    """A handle with limits of one call and of one session, as tools; the log has its queries as those of an agent."""
+    """A handle as tools, with limits for one call and for one session. The log says that an agent sent its queries.
+
+    Attributes:
+        per_call, per_session: The largest cost of one call, and of all calls together.
+        level: The confidence level of intervals.
+        spent: The cost of all calls so far.
+    """
 
     handle: PrivateQueryable
     per_call: EpsilonLike
@@ -117,14 +124,14 @@ class Agent:
         self.handle = required_handle(self.handle).named("an agent")
         self._call = Epsilon.of(self.per_call, name="per_call").exact
         self._session = Epsilon.of(self.per_session, name="per_session").exact
-        self._told: dict[str, Told] = {}
-        self._lock = threading.Lock()  # one question at a time, so that a limit holds however many are sent at once
+        self._results: dict[str, ToolResult] = {}
+        self._lock = threading.Lock()  # one query at a time, so that limits hold for simultaneous calls
         price, ask = "What this would ask, and what it would cost. Free.", "Spends epsilon for good."
         statement, table = "Answers a SELECT over the table with noise.", "Makes a table of noisy numbers."
         tools = [
-            Tool("guide", "What may be concluded from answers. Free.", {}, lambda: Told(GUIDE)),
+            Tool("guide", "What may be concluded from answers. Free.", {}, lambda: ToolResult(GUIDE)),
             Tool("columns", "The declared columns, values and bounds. Free.", {}, self._columns),
-            Tool("budget", "What was spent and what remains. Free.", {}, lambda: Told(self._left())),
+            Tool("budget", "What was spent and what remains. Free.", {}, lambda: ToolResult(self._remaining_text())),
             Tool("history", "What was asked before, and what it cost. Free.", {}, self._history),
             Tool("price_sql", price, _SQL, partial(self._sql, False), ("sql", "epsilon")),
             Tool("ask_sql", f"{statement} {ask}", _SQL, partial(self._sql, True), ("sql", "epsilon"), spends=True),
@@ -133,8 +140,8 @@ class Agent:
         ]
         self.tools = {tool.name: tool for tool in tools}
 
-    def call(self, name: str, arguments: object = None) -> Told:
-        """Calls a tool; a failure is an answer too, with the remaining budget."""
+    def call(self, name: str, arguments: object = None) -> ToolResult:
+        """Calls a tool; a failure too becomes a result, with the remaining budget."""
         try:
             tool = self.tools.get(name)
             if tool is None:
@@ -148,23 +155,27 @@ class Agent:
             problem = str(error)
         except Exception:
             _log.exception("a tool failed")
-            problem = "Something unexpected went wrong; please report it. What remains says whether it was charged."
-        return Told(f"{problem} {self._left()}", is_error=True)
+            problem = (
+                "Something unexpected went wrong; please report it. The remaining budget shows whether it was charged."
+            )
+        return ToolResult(f"{problem} {self._remaining_text()}", is_error=True)
 
     # Free tools
 
-    def _columns(self) -> Told:
+    def _columns(self) -> ToolResult:
         lines = "\n".join(f"- {name}: {_described(column)}" for name, column in self.handle.schema.columns.items())
-        return Told(f"The table `{self.handle.dataset}` has at most {self.handle.schema.max_rows:,} rows of\n{lines}")
+        return ToolResult(
+            f"The table `{self.handle.dataset}` has at most {self.handle.schema.max_rows:,} rows of\n{lines}"
+        )
 
-    def _history(self) -> Told:
+    def _history(self) -> ToolResult:
         history: Any = self.handle.history()
         acts = history.acts()
         shown = acts[["asked", "epsilon", "outcome"]].tail(MOST_LINES).fillna(0).to_numpy().tolist()
         lines = [f"- {query}: {epsilon:g}, {outcome}" for query, epsilon, outcome in shown]
-        return Told("\n".join([f"{len(acts)} acts, the last of them:", *lines]))
+        return ToolResult("\n".join([f"{len(acts)} acts, the last of them:", *lines]))
 
-    def _left(self) -> str:
+    def _remaining_text(self) -> str:
         try:
             budget = self.handle.budget
         except PinqError as error:
@@ -177,14 +188,14 @@ class Agent:
 
     # Tools with a price
 
-    def _sql(self, spends: bool, sql: str, epsilon: EpsilonLike) -> Told:
+    def _sql(self, spends: bool, sql: str, epsilon: EpsilonLike) -> ToolResult:
         statement = sql if spends else f"EXPLAIN {sql}"
         ask = partial(answered, self.handle, statement, epsilon=epsilon, level=self.level, reuse=True)
-        return self._asked(f"sql: {sql}", epsilon, ask) if spends else self._priced(ask())
+        return self._charged(f"sql: {sql}", epsilon, ask) if spends else self._price_result(ask())
 
     def _table(
         self, spends: bool, kind: str, epsilon: EpsilonLike, columns: Any = (), by: Any = (), **values: Value
-    ) -> Told:
+    ) -> ToolResult:
         several, statistic = kind in ("crosstab", "summary"), kind in _STATISTICS
         if kind not in _KINDS:
             raise QueryError(f"there is no kind {kind[:40]!r}; there are {', '.join(_KINDS)}.")
@@ -200,23 +211,23 @@ class Agent:
         positional = [list(columns) or None] if several else list(columns)
         words = {"epsilon": epsilon, "level": self.level, **values} | ({"by": list(by)} if by else {})
         if not spends:
-            return self._priced(function.plan(self.handle, *positional, **words))
+            return self._price_result(function.plan(self.handle, *positional, **words))
         of = [f"{'statistics' if statistic else 'tables'}.{kind}", *(["of", first_of(columns, 8)] if columns else [])]
-        return self._asked(" ".join(of), epsilon, partial(function, self.handle, *positional, **words, reuse=True))
+        return self._charged(" ".join(of), epsilon, partial(function, self.handle, *positional, **words, reuse=True))
 
-    def _priced(self, plan: object) -> Told:
-        return Told(f"{plan}\n{self._left()}")
+    def _price_result(self, plan: object) -> ToolResult:
+        return ToolResult(f"{plan}\n{self._remaining_text()}")
 
-    def _once(self, tool: Tool, values: Mapping[str, Any]) -> Told:
+    def _once(self, tool: Tool, values: Mapping[str, Any]) -> ToolResult:
         """Sends a query, or finds this session's answer to the same query."""
         key = json.dumps([tool.name, values], sort_keys=True)
-        result = self._told.get(key) or tool.call(**values)
-        self._told[key] = result
-        if len(self._told) > 1000:  # remembered answers of a session
-            self._told.pop(next(iter(self._told)))
-        return replace(result, text=f"{result.text}\n{self._left()}")
+        result = self._results.get(key) or tool.call(**values)
+        self._results[key] = result
+        if len(self._results) > 1000:  # answers of a session in memory
+            self._results.pop(next(iter(self._results)))
+        return replace(result, text=f"{result.text}\n{self._remaining_text()}")
 
-    def _asked(self, act: str, epsilon: EpsilonLike, ask: Callable[[], Any]) -> Told:
+    def _charged(self, act: str, epsilon: EpsilonLike, ask: Callable[[], Any]) -> ToolResult:
         """Sends a query if both limits and the grant allow it; counts its cost, or its price if the cost is unknown."""
         with unspent():
             loss = Epsilon.of(epsilon)
@@ -232,19 +243,19 @@ class Agent:
             with suppress(PinqError):
                 cost = self.handle.budget.spent - before
             self.spent += cost
-        return Told(str(answer)) if not hasattr(answer, "frame") else self._worded(answer, cost)
+        return ToolResult(str(answer)) if not hasattr(answer, "frame") else self._table_result(answer, cost)
 
-    def _worded(self, table: Table, cost: Fraction) -> Told:
+    def _table_result(self, table: Table, cost: Fraction) -> ToolResult:
         level = f"with probability {100 * table.level:g} %"
         rows = table.frame.astype(object).where(table.frame.notna(), None).to_dict("records")
         lines = [_line(row, table.keys, level) for row in rows[:MOST_ROWS]]
         more = [f"and {len(rows) - MOST_ROWS:,} more; ask for fewer groups."] if len(rows) > MOST_ROWS else []
         notes = [f"Note: {note}." for note in table.notes]
-        if isinstance(table, statistics.Result) and table.pvalue >= 0:  # none where there is no power
+        if isinstance(table, statistics.Result) and table.pvalue >= 0:  # negative if the test has no power
             notes.insert(0, f"{table.test}: statistic {table.statistic:.6g}, p-value {table.pvalue:.4g}.")
         head = f"{table.title}: {many(len(rows), 'number')} with noise, for epsilon {loss_text(cost)}."
         plain = tuple({str(name): _plain(value) for name, value in row.items()} for row in rows)
-        return Told("\n".join([head, *lines, *more, *notes]), plain)
+        return ToolResult("\n".join([head, *lines, *more, *notes]), plain)
 
 
 def _described(column: Any) -> str:
@@ -264,11 +275,11 @@ def _line(row: Mapping[Any, object], keys: list[str], level: str) -> str:
     ]
     if row["value"] is None:
         return f"- {', '.join(named) or 'all rows'}: not told"
-    value, low, high = (_figures(row[name]) for name in ("value", "low", "high"))
+    value, low, high = (_digits(row[name]) for name in ("value", "low", "high"))
     return f"- {', '.join(named) or 'all rows'}: about {value}, between {low} and {high} {level}"
 
 
-def _figures(value: object) -> str:
+def _digits(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, (int, float)) and abs(value) < 1e6 else str(_plain(value))
 
 
@@ -287,20 +298,22 @@ def _list_of(value: object) -> object:
 def _checked(tool: Tool, arguments: object) -> dict[str, Any]:
     """Checks the arguments of a call; raises ``QueryError`` if they do not fit the tool."""
     values = {} if arguments is None else arguments
-    if not isinstance(values, dict) or values.keys() - tool.takes.keys() or set(tool.needs) - values.keys():
-        takes = ", ".join(f"{name}{'' if name in tool.needs else ' (or not)'}" for name in tool.takes) or "nothing"
-        raise QueryError(f"`{tool.name}` takes {takes}.")
+    if not isinstance(values, dict) or values.keys() - tool.parameters.keys() or set(tool.required) - values.keys():
+        parameters = (
+            ", ".join(f"{name}{'' if name in tool.required else ' (or not)'}" for name in tool.parameters) or "nothing"
+        )
+        raise QueryError(f"`{tool.name}` takes {parameters}.")
     # Some clients send null for omitted arguments, and lists as JSON text.
     values = {
-        name: _list_of(value) if tool.takes[name]["type"] == "array" else value
+        name: _list_of(value) if tool.parameters[name]["type"] == "array" else value
         for name, value in values.items()
-        if value is not None or name in tool.needs
+        if value is not None or name in tool.required
     }
     for name, value in values.items():
-        types = tool.takes[name]["type"]
+        types = tool.parameters[name]["type"]
         types = [types] if isinstance(types, str) else types
         kinds = tuple(kind for each in types for kind in _TYPES[each])
-        kinds += (int, float, bool) if name in ("observed", "exposed") else ()  # values, as a column may have them
+        kinds += (int, float, bool) if name in ("observed", "exposed") else ()  # a column can have any of these values
         right = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
         if not right or (isinstance(value, list) and not all(isinstance(each, str) for each in value)):
             raise QueryError(f"`{name}` of `{tool.name}` must be {' or '.join(types)}.")

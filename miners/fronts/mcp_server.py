@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An MCP server for an ``Agent``: its tools, and its free texts as resources, over stdio or HTTP.
 
-The agent checks arguments, not the package ``mcp``, whose errors would quote them. Tools run in threads, so that a long
-query does not delay the free tools.
+The agent checks the arguments itself, because errors of the package ``mcp`` would quote them. Tools run in threads, so
+that a long query does not delay the free tools.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def _tool(agent: Agent, name: str) -> types.Tool:
     tool = agent.tools[name]
     schema = {
         "type": "object",
-        "properties": dict(tool.takes),
-        "required": list(tool.needs),
+        "properties": dict(tool.parameters),
+        "required": list(tool.required),
         "additionalProperties": False,
     }
     hints = types.ToolAnnotations(read_only_hint=not tool.spends, destructive_hint=tool.spends, idempotent_hint=True)
-    return types.Tool(name=name, description=tool.about, input_schema=schema, annotations=hints)
+    return types.Tool(name=name, description=tool.purpose, input_schema=schema, annotations=hints)
 
 
 class AccessKey:
@@ -77,14 +77,14 @@ class AccessKey:
         self.text = secrets.token_urlsafe(32)
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The sender of a bearer token; None for one without permission."""
+        """Returns the access of this key; None for any other token."""
         if not secrets.compare_digest(token.encode(), self.text.encode()):
             return None
         return AccessToken(token=token, client_id="agent", scopes=[])
 
 
 def serve(agent: Agent, port: int | None = None) -> None:
-    """Serves an agent until it is told to stop: over stdio, or on a loopback port, path ``/mcp``."""
+    """Serves an agent until the process is stopped: over stdio, or over HTTP at ``/mcp`` of a loopback port."""
     server = server_of(agent)
     if port is None:
         asyncio.run(_over_stdio(server))

@@ -6,8 +6,8 @@ alternative.
 
 Conditions and groups are read as declared splits of the schema's columns. A condition on one
 column is the set of its public codes that meet it, and the set that do not; missing values are in
-neither, as in SQL. Sets of codes are joined by AND, OR and NOT. One that is an interval of a grid, or
-any of a column with listed values, is a part of a split, and a CASE is a split by several of them.
+neither, as in SQL. AND, OR and NOT combine such sets. The codes that meet a condition become a part of
+a split, and a CASE becomes a split with several such parts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from pinq.public.schema import Column, Schema, Value
 
 PLAIN = "snowflake"
 """The grammar of sqlglot that reads TOP beside LIMIT, and all else as standard SQL."""
-MAX_TEXT = 20_000  # characters: a statement is read before anything is known of it
+MAX_TEXT = 20_000  # characters; a longer statement is refused before it is read
 MAX_DIGITS = 30  # more than any declared bound has
 UNCHANGED: dict[type, set[Any]] = {
     str: x.DataType.TEXT_TYPES | x.DataType.TEMPORAL_TYPES,
@@ -134,7 +134,7 @@ class Text:
         return self._names[name.casefold()]
 
     def bare(self, node: x.Expr) -> str:
-        """The column of a function; refuses a function of anything computed from it."""
+        """The column of a function call; refuses a call with a computed argument."""
         name = self.column_of(node)
         read = (*READ_IN_FUNCTIONS, type(node))
         other = next((inner for inner in node.walk() if not isinstance(inner, read)), None)
@@ -170,7 +170,7 @@ class Text:
 
     def sql(self, node: x.Expr) -> str:
         """Writes an expression for an error or a heading."""
-        if isinstance(node, x.Filter):  # which that grammar would write as another call
+        if isinstance(node, x.Filter):  # PLAIN would write it as another call
             return f"{self.sql(node.this)} FILTER (WHERE {self.sql(node.expression.this)})"
         text = printable(node.sql(dialect=PLAIN))
         return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
@@ -193,8 +193,8 @@ class CodeSets(NamedTuple):
     unmet: np.ndarray
 
 
-def _common(sets: Sequence[np.ndarray], *, every: bool = True) -> np.ndarray:
-    """The codes that are in every set, or in any of them."""
+def _combined(sets: Sequence[np.ndarray], *, every: bool = True) -> np.ndarray:
+    """The codes that are in every set, or, without ``every``, in at least one."""
     points = np.unique(np.concatenate(sets))
     inside = [np.searchsorted(ends, points, side="right") % 2 == 1 for ends in sets]
     inside_all = (np.logical_and if every else np.logical_or).reduce(inside)
@@ -223,7 +223,7 @@ class Condition:
             case x.And() | x.Or():
                 sides, both = [self.read(side) for side in node.flatten()], isinstance(node, x.And)
                 met, unmet = [side.met for side in sides], [side.unmet for side in sides]
-                return CodeSets(_common(met, every=both), _common(unmet, every=not both))
+                return CodeSets(_combined(met, every=both), _combined(unmet, every=not both))
             case x.Is(this=x.Column(), expression=x.Null()):
                 return CodeSets(
                     self._between(self.column.cells, self.column.codes), self._between(0, self.column.cells)
@@ -231,18 +231,18 @@ class Condition:
             case x.In(this=x.Column()) if node.expressions:
                 constants = [self.text.constant(each) for each in node.expressions]
                 named: list[Constant] = [value for value in constants if value is not None] or [None]
-                sets = self._known(_common([self._compared(node, x.EQ, value) for value in named], every=False))
+                sets = self._code_sets(_combined([self._compared(node, x.EQ, value) for value in named], every=False))
                 # With NULL in the list no value is certainly outside it.
                 return sets if None not in constants else CodeSets(sets.met, self._between(0, 0))
             case x.Between(this=x.Column()) if not node.args.get("symmetric"):
                 low, high = (self.text.constant(node.args[end]) for end in ("low", "high"))
-                return self._known(_common([self._compared(node, x.GTE, low), self._compared(node, x.LTE, high)]))
+                return self._code_sets(_combined([self._compared(node, x.GTE, low), self._compared(node, x.LTE, high)]))
             case x.EQ() | x.NEQ() | x.GT() | x.GTE() | x.LT() | x.LTE():
                 flipped = not isinstance(node.this, x.Column)
                 kind = FLIPPED.get(type(node), type(node)) if flipped else type(node)
                 side, value = (node.right, node.left) if flipped else (node.left, node.right)
                 if isinstance(side, x.Column):
-                    return self._known(self._compared(node, kind, self.text.constant(value)))
+                    return self._code_sets(self._compared(node, kind, self.text.constant(value)))
         self.text.refuse(
             node, f"`{self.text.sql(node)}`: compare a column with constants by =, <, IN, BETWEEN or IS NULL"
         )
@@ -251,12 +251,12 @@ class Condition:
         first, end = max(first, 0), min(end, self.column.codes)
         return np.array([first, end] if first < end else [], dtype=np.int64)
 
-    def _others(self, codes: np.ndarray) -> np.ndarray:
+    def _complement(self, codes: np.ndarray) -> np.ndarray:
         return np.setxor1d(codes, [0, self.column.codes])
 
-    def _known(self, met: np.ndarray) -> CodeSets:
+    def _code_sets(self, met: np.ndarray) -> CodeSets:
         declared = self._between(0, self.column.cells)
-        return CodeSets(_common([met, declared]), _common([self._others(met), declared]))
+        return CodeSets(_combined([met, declared]), _combined([self._complement(met), declared]))
 
     def _compared(self, node: x.Expr, kind: type[x.Expr], value: Constant) -> np.ndarray:
         """Compares all codes with a constant; the result for missing values has no meaning."""
@@ -270,32 +270,32 @@ class Condition:
             self.text.refuse(node, f"`{self.text.sql(node)}` compares `{self.name}` by order: {instead}")
         code = column.code_of(value, self.name)  # type: ignore[arg-type]
         equal = self._between(code, code + 1)
-        return equal if kind is x.EQ else self._others(equal)
+        return equal if kind is x.EQ else self._complement(equal)
 
     def _on_grid(self, node: x.Expr, kind: type[x.Expr], value: Any) -> np.ndarray:
         """Compares the cells of a grid with a number or a date.
 
-        Ages of 17 to 90 in cells of ones: `> 30.5` and `>= 31` are the cells from 14 on. In cells of 5 from 0 on, `<
-        20` are cells 0 to 3; the rows of cell 4 that are `<= 20` are unknown.
+        Ages from 17 in cells of width 1: `> 30.5` and `>= 31` both mean cell 14 and all later ones. Ages from 0 in
+        cells of width 5: `< 20` means cells 0 to 3, and `<= 20` is refused, because it divides cell 4.
         """
         column = self.text.schema.numeric(self.name)
         place = (column.number_of(value, self.name) - column.low) / column.width
         first, after = math.ceil(place - Fraction(column.tolerance)), math.floor(place) + 1
         top = (column.high - column.low) / column.width
-        if column.half_cell and place <= top:  # the upper bound lies in the last cell, and none begins behind that
+        if column.half_cell and place <= top:  # the upper bound lies in the last cell
             first = min(first, column.cells - 1)
-        from_there = self._between(first, self.column.codes)
+        at_or_above = self._between(first, self.column.codes)
         if kind in (x.GTE, x.LT):
             if column.half_cell and 0 < place <= top and abs(place - first) > column.tolerance:
                 edge = column.text(column.edge(first))
                 self.text.notes.append(f"{self.text.sql(node)} is read at {edge}, where a grid cell begins")
-            return from_there if kind is x.GTE else self._others(from_there)
+            return at_or_above if kind is x.GTE else self._complement(at_or_above)
         if column.half_cell and 0 <= place <= top and (place < top or kind in (x.EQ, x.NEQ)):
             instead = "write >= and <: the column is read in grid cells, which hold their lower ends"
             self.text.refuse(node, f"`{self.text.sql(node)}`: {instead}")
         beyond, equal = self._between(after, self.column.codes), self._between(first, after)
-        by_kind: dict[type[x.Expr], np.ndarray] = {x.GT: beyond, x.LTE: self._others(beyond), x.EQ: equal}
-        return by_kind.get(kind, self._others(equal))
+        by_kind: dict[type[x.Expr], np.ndarray] = {x.GT: beyond, x.LTE: self._complement(beyond), x.EQ: equal}
+        return by_kind.get(kind, self._complement(equal))
 
 
 FLIPPED: dict[type[x.Expr], type[x.Expr]] = {x.GT: x.LT, x.LT: x.GT, x.GTE: x.LTE, x.LTE: x.GTE}
@@ -312,7 +312,7 @@ def filters(text: Text, where: x.Expr) -> list[tuple[Spec, int]]:
 
 def _filter(text: Text, name: str, terms: Sequence[x.Expr]) -> tuple[Spec, int] | None:
     """The part of a split that meets all conditions on a column; None for all rows."""
-    codes_met = _common([Condition(text, name).read(term).met for term in terms])
+    codes_met = _combined([Condition(text, name).read(term).met for term in terms])
     written, column = " AND ".join(map(text.sql, terms)), text.schema.column(name)
     if not len(codes_met):
         text.refuse(terms[0], f"`{written}` holds for no declared value of `{name}`")
@@ -327,7 +327,7 @@ def _filter(text: Text, name: str, terms: Sequence[x.Expr]) -> tuple[Spec, int] 
             tuple(labels[code] for code in codes if (code in values) == is_inside) for is_inside in (True, False)
         )
         return Groups(name, (inside, outside)), 0
-    numeric, ends = text.schema.numeric(name), _common([codes_met, np.array([0, column.cells])]).tolist()
+    numeric, ends = text.schema.numeric(name), _combined([codes_met, np.array([0, column.cells])]).tolist()
     if not ends:
         return missing_apart(text.schema, name)
     points = [numeric.cut_before(cell) if 0 < cell < column.cells else None for cell in ends]
@@ -376,7 +376,7 @@ def _cases(text: Text, node: x.Case) -> Split:
     name = text.column_of(node)
     condition, column = Condition(text, name), text.schema.column(name)
     labels, taken_codes = [_label(text, node.args.get("default"))], list[np.ndarray]()
-    for branch in reversed(node.args["ifs"]):  # the first that holds counts
+    for branch in reversed(node.args["ifs"]):  # the first true branch counts
         when = branch.this if node.this is None else x.EQ(this=node.this, expression=branch.this)
         labels.append(_label(text, branch.args["true"]))
         taken_codes.append(condition.read(when).met)
@@ -409,10 +409,10 @@ def _ranges(
     label: Callable[[int], Any],
     missing: Value | None = None,
 ) -> Split:
-    """Cuts a grid wherever the number of its cells changes; the number determines the label of a part.
+    """Makes a split of a grid whose runs of cells are numbered. Runs with the same label are one part.
 
-    ``pieces`` has the number of each run of cells, by its first cell; the first run begins at cell 0. The
-    label of missing values is ``missing``. Ranges with one label are one part, also with missing values.
+    ``pieces`` maps the first cell of each run to the run's number; the first run begins at cell 0. ``label``
+    gives the label of a number, and ``missing`` is the label of missing values.
     """
     column, starts, parts = text.schema.numeric(name), list[int](), [pieces[0]]
     for start in sorted(pieces):
@@ -445,7 +445,7 @@ def _evenly(
         text.refuse(node, f"`{text.sql(node)}` makes {bins:,} groups of `{name}`: at most {MAX_BINS:,} are possible")
     places = ((low + number * width - column.low) / column.width for number in range(bins + 1))
     ends = (math.ceil(place - Fraction(column.tolerance)) for place in places)
-    # Where two ranges begin at one cell, the first has none.
+    # If two ranges begin at the same cell, the first is empty.
     return _ranges(text, node, name, {0: 0} | {max(end, 0): number for number, end in enumerate(ends, 1)}, label)
 
 
@@ -535,7 +535,9 @@ INSTEAD: dict[type[x.Expr], str] = {
 class Number:
     """A number for each group: a statistic of a column, perhaps of the rows in parts of splits.
 
-    For a quantile, its share.
+    Attributes:
+        share: The proportion of rows below a quantile; 0 for other statistics.
+        where: Splits, and the numbers of their parts, that the rows must be in.
     """
 
     maker: type[Statistic]
@@ -544,8 +546,8 @@ class Number:
     where: tuple[tuple[Spec, int], ...] = ()
 
     @property
-    def asked(self) -> tuple[object, ...]:
-        """The key of its query: all quantiles of a column have one query."""
+    def query_key(self) -> tuple[object, ...]:
+        """The key of its query; all quantiles of a column have one query."""
         return self.maker, self.column, self.where
 
     def kind(self, shares: Sequence[Fraction]) -> Kind:
@@ -561,34 +563,34 @@ class Within(Statistic):
     where: tuple[tuple[Spec, int], ...]
 
     def __post_init__(self) -> None:
-        assert self._own
+        assert self._statistic
 
     @property
-    def _own(self) -> Statistic:
+    def _statistic(self) -> Statistic:
         return self.maker(self.schema, self.column, self.epsilon, self.level, self.groups, self.reuse)
 
     def lines(self) -> tuple[PlanLine, ...]:
-        return self._own.lines()
+        return self._statistic.lines()
 
     def ask(self, groups: Parts) -> list[TableEstimate]:
         for spec, index in self.where:
             # Of three groups, each split into 2 parts, the second parts are those at 1, 3 and 5.
             groups = groups.partition(spec)[np.arange(self.groups) * bind(spec, self.schema).size + index]
-        return self._own.ask(groups)
+        return self._statistic.ask(groups)
 
     def notes(self, estimates: Sequence[TableEstimate]) -> list[str]:
-        return self._own.notes(estimates)
+        return self._statistic.notes(estimates)
 
 
 GroupValues = Mapping[Number, np.ndarray]
-"""Of each number the value in every group."""
+"""The values of each number, one for each group."""
 
 
 class Select:
     """A statement, read against the public schema of a handle.
 
     Raises:
-        QueryError: A query that cannot be answered.
+        QueryError: The statement cannot be answered.
     """
 
     def __init__(self, text: Text, handle: PrivateQueryable, dialect: str) -> None:
@@ -664,7 +666,7 @@ class Select:
                 return self._among(Number(CountStatistic), node.this)
             case x.Count() | x.Sum() | x.Avg() if isinstance(node.this, (x.Case, x.If)):
                 return self._of_case(node, node.this)
-            case x.Count(expressions=[_, *_]):  # of several columns, which no other grammar counts alike
+            case x.Count(expressions=[_, *_]):  # of several columns: dialects count them differently
                 self._refuse_number(node)
             case x.Count(this=x.Distinct(expressions=[x.Column() as column])) if self._names_unit(column):
                 return Number(CountStatistic)
@@ -690,7 +692,7 @@ class Select:
         return True
 
     def _of_case(self, node: x.Expr, case: x.Case | x.If) -> Number:
-        """Reads SUM(CASE WHEN condition THEN column ELSE 0 END) and its like: a number of some rows."""
+        """Reads SUM(CASE WHEN condition THEN column ELSE 0 END) and similar calls: a number of some rows."""
         branch, *more = case.args.get("ifs") or [case]
         default = case.args.get("default") or case.args.get("false")
         left_out = default is None or isinstance(default, x.Null)
@@ -731,7 +733,7 @@ class Select:
 
     # HAVING, ORDER BY and LIMIT
 
-    def _answered(self, node: x.Expr) -> Number:
+    def _number_of(self, node: x.Expr) -> Number:
         """The number that an alias or an expression of HAVING or ORDER BY names."""
         number = self._aliases.get(node.name.casefold() if isinstance(node, x.Column) else "-") or self._statistic(node)
         if number not in [shown for _, shown in self.shown]:
@@ -744,10 +746,10 @@ class Select:
         for position, key in enumerate(self.keys):
             if node == key.written or (isinstance(node, x.Column) and node.name.casefold() == key.name.casefold()):
                 return position
-        return self._answered(node)
+        return self._number_of(node)
 
     def _condition(self, node: x.Expr) -> Callable[[GroupValues], np.ndarray]:
-        """Reads HAVING: from the numbers of all groups to one truth for each."""
+        """Reads HAVING as a function from the numbers of all groups to a truth value for each group."""
         node = node.unnest()
         if isinstance(node, (x.And, x.Or)):
             sides = [self._condition(side) for side in node.flatten()]
@@ -756,7 +758,7 @@ class Select:
         compare = COMPARED.get(type(node))
         if compare is None:
             self.text.refuse(node, f"`{self.text.sql(node)}` in HAVING: compare a number with a constant by < or >")
-        number, limit = self._answered(node.this), float(self.text.number(node.expression))
+        number, limit = self._number_of(node.this), float(self.text.number(node.expression))
         if number.column and self.text.schema.numeric(number.column).unit:
             self.text.refuse(node, f"`{self.text.sql(node)}` in HAVING: dates are compared in the answer's frame")
         return lambda values: np.asarray(compare(values[number].astype(float), limit))
@@ -772,10 +774,10 @@ class Select:
     # The answer
 
     def draft(self, epsilon: Epsilon, level: float, *, reuse: bool) -> Draft:
-        """The draft of the queries, each statistic once and quantiles of a column together."""
+        """Drafts the queries: one for each statistic, and one for all quantiles of a column."""
         kinds: dict[tuple[object, ...], list[Number]] = {}
         for number in dict.fromkeys(number for _, number in self.shown):
-            kinds.setdefault(number.asked, []).append(number)
+            kinds.setdefault(number.query_key, []).append(number)
         statistics = [numbers[0].kind([number.share for number in numbers]) for numbers in kinds.values()]
         title = " ".join(self.text.plain.split())
         title = title if len(title) <= TITLE else f"{title[: TITLE - 1]}…"
@@ -790,8 +792,8 @@ class Select:
         """Arranges the answer: the groups of the statement, their order and their names."""
         in_order = [number for kind in kinds for number in sorted(kinds[kind], key=lambda number: number.share)]
         places = {number: place for place, number in enumerate(in_order)}
-        each, numbers = len(places), table.frame["value"].to_numpy()
-        values = {number: numbers[place::each] for number, place in places.items()}
+        per_group, numbers = len(places), table.frame["value"].to_numpy()
+        values = {number: numbers[place::per_group] for number, place in places.items()}
         axes = [bind(key.spec, self.text.schema).axes[0] for key in self.keys]
         groups = (
             np.indices([axis.size for axis in axes]).reshape(len(axes), -1) if axes else np.zeros((0, 1), dtype=int)
@@ -800,15 +802,17 @@ class Select:
         if self._having is not None:
             is_kept &= self._having(values)
         order = np.flatnonzero(is_kept).tolist()
-        for by, down in reversed(self._order):  # sorts keep the order of equal ones
+        for by, down in reversed(self._order):  # stable sorts, so the first key comes last
             order.sort(key=(groups[by] if isinstance(by, int) else values[by]).__getitem__, reverse=down)
         order = order[: self._limit]
-        rows = [group * each + places[number] for group in order for _, number in self.shown]
+        rows = [group * per_group + places[number] for group in order for _, number in self.shown]
         frame = table.frame.iloc[rows].reset_index(drop=True)
         shown = dict[str, Any]()
         for position, key in enumerate(self.keys):
             labels = (
-                [key.labels[groups[position][row // each]] for row in rows] if key.labels else frame.iloc[:, position]
+                [key.labels[groups[position][row // per_group]] for row in rows]
+                if key.labels
+                else frame.iloc[:, position]
             )
             name = f"{key.name}_" if key.name in (*shown, *NUMBERS, "answer") else key.name
             shown[name] = pd.Series(list(labels), dtype=object)
@@ -817,7 +821,7 @@ class Select:
         return replace(table, frame=answer, scale=table.scale.iloc[rows].reset_index(drop=True))
 
     def _possible(self, axes: Sequence[Axis], groups: np.ndarray) -> np.ndarray:
-        """The groups to which WHERE leaves a value; public."""
+        """Whether WHERE leaves a value in each group; a public fact."""
         part = next(iter(self.handle.parts().part_set))
         possible = np.ones(groups.shape[1], dtype=bool)
         for axis, positions in zip(axes, groups, strict=True):

@@ -5,7 +5,7 @@ sqlglot reads the text, and no SQL reaches an engine. WHERE narrows the handle t
 splits, GROUP BY splits it, each number of the SELECT is a statistic of
 ``miners.tables``, and HAVING, ORDER BY and LIMIT choose among the answers (``select.py``).
 
-``%load_ext pinq`` gives a notebook the same as ``%%pinq``.
+In a notebook, ``%load_ext pinq`` adds the cell magic ``%%pinq``, which does the same.
 
 Privacy:
     Claim: a statement costs what its statistics cost. Why: it is compiled from its text and the
@@ -40,9 +40,9 @@ def sql(
 ) -> Table | Plan:
     """Answers a SELECT over the handle's table, with noise; needs sqlglot.
 
-    It supports COUNT, SUM, AVG, MEDIAN, quantiles, STDDEV and VARIANCE, of some rows by FILTER or
-    CASE, WHERE with conditions on one column each, GROUP BY of columns, CASE, WIDTH_BUCKET,
-    FLOOR(x / w) * w and DATE_TRUNC, HAVING, ORDER BY and LIMIT or TOP.
+    Numbers are COUNT, SUM, AVG, MEDIAN, quantiles, STDDEV and VARIANCE; FILTER or CASE restricts
+    one to some rows. WHERE has conditions on one column each. GROUP BY has columns, CASE,
+    WIDTH_BUCKET, FLOOR(x / w) * w or DATE_TRUNC. HAVING, ORDER BY and LIMIT or TOP are supported.
 
     Args:
         handle: A handle on a table, or on a part of it.
@@ -59,8 +59,8 @@ def sql(
         ``high``; ``table.wide()`` has a column for each number. For an EXPLAIN, the plan.
 
     Raises:
-        QueryError: A part of the statement is not supported; names it, its place and an
-            alternative.
+        QueryError: The statement has an unsupported part; the text names the part, its place and
+            an alternative.
         BudgetExceeded: The cost exceeds the remaining budget; nothing was spent.
         ImportError: sqlglot is not installed; the text has the command.
 
@@ -86,7 +86,7 @@ def sql(
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Makes ``%%pinq`` known to a shell of IPython."""
+    """Adds the cell magic ``%%pinq`` to a shell of IPython."""
     magics: Any = import_module("IPython.core.magic_arguments")  # only IPython calls this function
 
     def pinq(line: str, cell: str) -> Table | Plan:
@@ -96,10 +96,10 @@ def load_ipython_extension(shell: Any) -> None:
         return sql(handle, cell, epsilon=options.epsilon, level=options.level, reuse=options.reuse)
 
     arguments = [
-        magics.argument("handle", help="The name of the handle that is asked."),
+        magics.argument("handle", help="The name of the queried handle."),
         magics.argument("--epsilon", required=True, help="The cost of the statement."),
-        magics.argument("--level", type=float, default=0.95, help="Of the intervals."),
-        magics.argument("--reuse", action="store_true", help="Take stored answers where this was asked before, free."),
+        magics.argument("--level", type=float, default=0.95, help="The confidence level of the intervals."),
+        magics.argument("--reuse", action="store_true", help="Use stored answers of an identical statement, free."),
     ]
     magic: Any = pinq
     for decorate in [*reversed(arguments), magics.magic_arguments()]:

@@ -29,7 +29,7 @@ MISSING = f"Trying settings on public rows needs the provider's side: {install_l
 def simulated(schema: Schema, *, data: Frame, epsilon: EpsilonLike) -> PrivateQueryable:
     """Opens a handle on public rows, with the noise and the refusals of a real one.
 
-    Miners import nothing of the provider's side, which registers the simulator (``pinq.public.plugins``).
+    Miners do not import the provider's side; it registers the simulator (``pinq.public.plugins``).
     """
     return plugin("pinq.provider", "simulate", MISSING)(schema, data=data, epsilon=epsilon)
 
@@ -90,7 +90,7 @@ class PublicRows(Shown, Parameterised):
             y: The class or value of each row.
 
         Raises:
-            QueryError: The argument is no frame, or a parameter of the miner is wrong.
+            QueryError: ``X`` is not a pandas frame, or a parameter of the miner is wrong.
         """
         if not hasattr(X, "assign"):
             raise QueryError(f"a pandas frame with the schema's columns is needed, not {type(X).__name__}.")

@@ -40,11 +40,12 @@ if TYPE_CHECKING:
     )
 
 
-FEW, PLENTY = 8, 1500.0  # a tree fits up to 8 attributes, from 1,500 rows times epsilon for each class on
-MANY = 8  # classes: noise permits too few leaves to separate more of them
+FEW = 8  # the most attributes that a tree can combine
+PLENTY = 1500.0  # the fewest rows times epsilon for each class from which a tree has exact leaves
+MANY = 8  # the fewest classes that are too many for the leaves that noise permits
 PAIR = 3  # steps of a pair of attributes: one for each attribute, and one for both together
-SCARCE_ROWS = 50  # for each attribute, at most: then a scorecard's points beat the few splits of a tree
-CLEAR = 10.0  # rows times epsilon for each attribute: with fewer, a wide table is too noisy
+SCARCE_ROWS = 50  # the most rows for each attribute with which a scorecard's points beat the few splits of a tree
+CLEAR = 10.0  # the fewest rows times epsilon for each attribute with which a wide table is not too noisy
 NOTE = "By public facts alone: columns, classes, max_rows and epsilon. The rows may behave differently."
 
 
@@ -56,9 +57,10 @@ class Facts:
         attributes: The number of columns besides the target.
         numeric: The number of numeric columns among them.
         classes: The classes of the target; 0 for a numeric one.
-        size: ``max_rows`` times epsilon: the rows of the whole table in scales of a count's noise.
-        planes: The precision of planes between classes: "clear" if the noise permits products for each class, "dim" if
-            only for all classes together, else (and for a numeric target) "hidden".
+        rows: ``max_rows``.
+        size: ``max_rows`` times epsilon: the number of rows, as a multiple of the scale of a count's noise.
+        planes: The precision of planes between classes: "clear" if noise permits a covariance of each class, "dim" if
+            it permits only one of all classes together, else (and for a numeric target) "hidden".
     """
 
     attributes: int
@@ -196,7 +198,7 @@ def _planes(fit: LinearFit) -> Literal["clear", "dim", "hidden"]:
 
 
 def _miner_of(kind: type[Recommended], schema: Schema, target: str, epsilon: EpsilonLike) -> Recommended:
-    """A miner of a kind; a scorecard has pairs if the epsilon pays for enough steps."""
+    """Makes a miner of a kind; a scorecard has pairs if the epsilon pays for enough steps."""
     if not issubclass(kind, ScorecardMiner):
         return kind(epsilon=epsilon)
     fit = kind(epsilon=epsilon, pairs=True)._checked(schema, target)
@@ -210,7 +212,7 @@ def _choice(facts: Facts) -> tuple[str, str]:
             "a number is predicted; points that add up were ahead of trees on every measured table."
         )
     many, sparse = facts.classes >= MANY, facts.size < PLENTY * facts.classes
-    # Planes separate classes of numbers, if noise permits nothing finer.
+    # Many classes and numeric columns: a plane needs fewer numbers than anything finer.
     if 2 * facts.numeric > facts.attributes and many and facts.planes != "hidden":
         return "LinearDiscriminant", (
             f"most attributes are numeric, and the classes are {MANY} or more: a plane takes fewer numbers than "
@@ -223,8 +225,8 @@ def _choice(facts: Facts) -> tuple[str, str]:
     # Few rows for each attribute: all attributes together predict best.
     if facts.rows <= SCARCE_ROWS * facts.attributes and facts.size >= CLEAR * facts.attributes:
         return "Scorecard", (
-            f"at most {SCARCE_ROWS} rows for each attribute: points of all of them add up to more than the few that "
-            "a tree can ask."
+            f"at most {SCARCE_ROWS} rows for each attribute: the points of all of them say more than the few "
+            "attributes of a tree."
         )
     # The cut points of a tree predict better than a card's few cells of equal width.
     if (

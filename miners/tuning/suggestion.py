@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``suggest`` estimates the epsilon that a miner needs, by simulation on dummy rows.
 
-Each run draws a rule (a random tree over the schema, categorical values in two random groups) and rows that follow it
-except for noise. The miner learns from a simulated handle and is tested on 5,000 fresh rows without noise. All epsilons
-have the same rules and rows, so they differ by the noise of privacy alone. The search tries epsilons ten times apart,
+Each run draws a rule, which is a random tree over the schema, and rows that follow it except for noise. The miner
+learns from a simulated handle and is tested on 5,000 fresh rows without noise. All epsilons have the same rules and
+rows, so their accuracies differ by the noise of privacy alone. The search tries epsilons ten times apart,
 upwards, until one reaches the goal. Then it halves the gap, on a logarithmic scale, down to 15 %. The answer is the
 smallest tried epsilon at which the best-fitting monotone curve of all means reaches the goal.
 
@@ -340,8 +340,8 @@ def _trial(
 ) -> Trial:
     """Draws a rule and its rows, and opens a handle on them, which ``handles`` closes."""
     rule = random_rule(schema, target, depth=depth, seed=[*seed, 0])
-    learned_from = dummy_rows(rule, rows, noise=noise, seed=[*seed, 1])
-    handle = handles.enter_context(simulated(schema, data=learned_from, epsilon=AMPLE))
+    training_rows = dummy_rows(rule, rows, noise=noise, seed=[*seed, 1])
+    handle = handles.enter_context(simulated(schema, data=training_rows, epsilon=AMPLE))
     fresh = dummy_rows(rule, 5_000, seed=[*seed, 2])
 
     def score(miner: Learner, epsilon: float) -> float:
@@ -396,7 +396,7 @@ def _monotone(means: np.ndarray) -> np.ndarray:
 
 
 def _writable(epsilon: float) -> float:
-    """An epsilon to three figures: 0.0316 of 0.031623."""
+    """Rounds an epsilon to three digits: 0.031623 to 0.0316."""
     return float(f"{epsilon:.3g}")
 
 
@@ -438,5 +438,5 @@ def _counter(show: bool) -> Iterator[Advance]:
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not show or not console.is_terminal) as bar:
-        task = bar.add_task("making up rows", total=None)
+        task = bar.add_task("drawing dummy rows", total=None)
         yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values with which a party joins a session, and the ledger from which it pays, as a protocol.
+"""The parameters of a party that joins a session, and the interface of the ledger from which it pays.
 
-``pinq_secure.booking`` has the ledger of a policy; tests have simpler ones.
+``pinq_secure.booking`` implements it for the ledger of a policy; tests have simpler ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ class Joining:
 
     Attributes:
         identity: Its certificate and key; None if the session names no certificates.
-        wait: Seconds until all parties must have joined.
+        wait: The seconds within which all parties must join.
+        listen: The address on which it accepts other parties; None for all, or for the session's local host.
+        progress: A function that gets a line of text for each step.
     """
 
     party: int

@@ -16,8 +16,8 @@ Privacy:
     all data. Some coin fails with probability at most N 2^-40. A share of noise beyond ``noise_bound`` is replaced by
     the bound, which changes a law by at most 2^-100; for two neighbouring tables this counts 1 + exp(epsilon) times.
     The slack of 2^-40 also covers zero tests, and shares that are uniform up to 2^-128. Delta is that of one run; a
-    repeated round compares again. Assumes: as ``Arithmetic``; common randomness is pseudorandom, which no delta counts.
-    Held by: tests/unit/secure/test_secure_loss.py, which counts the comparisons of real runs.
+    repeated round compares again. Assumes: as ``Arithmetic``; common randomness is pseudorandom, and
+    delta does not count this. Held by: tests/unit/secure/test_secure_loss.py, which counts comparisons of real runs.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _of_tree(session: Session) -> tuple[int, int]:
 
 
 def estimate(session: Session) -> str:
-    """A sentence on bytes and seconds of each party."""
+    """Describes the bytes and seconds of each party in a sentence."""
     if (miner := session.miner()) is not None:
         return _of_sums(session, miner.plan(session.schema_, session.target, owners=len(session.parties)))
     task, rule, others = session.task, session.rule(), len(session.parties) - 1

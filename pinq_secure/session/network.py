@@ -173,7 +173,7 @@ class Network(Link):
         return context
 
     def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Begins a talk with a caller.
+        """Starts to read the messages of a caller.
 
         The callback closes the connection, because a task that is cancelled before its first step does not even
         run its ``finally``.
@@ -210,7 +210,9 @@ class Network(Link):
                 message = await frame(reader, 2**30)
         except (ValueError, RecursionError) as error:
             fault = (str(error) or type(error).__name__).splitlines()[0]
-            await self._lost(number, f"sent what is no message: {fault}. Do all parties run the same version?")
+            await self._lost(
+                number, f"sent something else than a message: {fault}. Do all parties run the same version?"
+            )
         except (OSError, asyncio.IncompleteReadError, ssl.SSLError):
             await self._lost(number, f"is gone, {self._state}. {self.again}")
         finally:
@@ -337,8 +339,8 @@ class Network(Link):
         """Waits until all parties are at the same place; see ``Company``."""
         word = hashlib.sha256(place.encode()).digest()[:16]
         places = {self.party: word} | await self.exchange("meet", dict.fromkeys(self.others, word), self.others)
-        (usual, _), *_ = Counter(places.values()).most_common()
-        apart = ", ".join(self.name(other) for other, theirs in sorted(places.items()) if theirs != usual)
+        (most_frequent, _), *_ = Counter(places.values()).most_common()
+        apart = ", ".join(self.name(other) for other, theirs in sorted(places.items()) if theirs != most_frequent)
         if apart:
             raise SessionError(
                 f"in round {number + 1} {apart} asks another question than the others, or opened other values: do all "
@@ -346,7 +348,7 @@ class Network(Link):
             )
 
     async def finish(self, progress: Callable[[str], None]) -> None:
-        """Announces this party's result, and reports the parties that do not announce theirs within two seconds."""
+        """Announces that this party has the result; reports the parties that do not announce it within two seconds."""
         label = self._say("done", dict.fromkeys(self.others, b""))
         messages = await asyncio.gather(*(self._next_of(number, 2.0) for number in self.others), return_exceptions=True)
         pairs = zip(self.others, messages, strict=True)

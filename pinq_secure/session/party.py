@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``take_part`` runs one party's part in a session, from its own rows to its result.
 
-``run_party`` does so among processes, from the first connection to the end; ``run_simulation`` runs
-all parties in this process.
+``run_party`` does this over a network, from the first connection to the end; ``run_simulation`` runs all
+parties in this process.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Outcome:
 
     Attributes:
         tree: The public tree; None if it stays secret.
-        depths: SID3T: the length of the path to each leaf.
-        looked_up: The classes of the rows that this party looked up, by number.
+        depths: The length of the path to each leaf of a secret tree (sid3t).
+        looked_up: The class of each row that this party looked up, as its number.
         scorecard: The fitted miner of a scorecard.
         opened: All values that were opened to this party, in order.
     """

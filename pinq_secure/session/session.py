@@ -187,7 +187,7 @@ class Session(Declared):
             (
                 noisy and self.protocol not in PUBLIC,
                 "noise makes a public tree private: use sid3p, sid3, topdown or scorecard. "
-                "What a secret tree opens, its shape or nothing, has no noise",
+                "A secret tree opens its shape or nothing, without noise",
             ),
             (
                 noisy and (self.epsilon is None or (self.depth is None and not summed)),
@@ -297,7 +297,7 @@ class Session(Declared):
     def miner(self) -> Miner | None:
         """Makes the miner that queries sums; None for ID3, which computes on shares."""
         # Imported here, because other protocols need neither scikit-learn nor pandas.
-        named: dict[str, Any] = {
+        options: dict[str, Any] = {
             "epsilon": Epsilon(self.nano).exact,
             "strategy": "secure",
             "attributes": self.attributes,
@@ -305,12 +305,12 @@ class Session(Declared):
         if self.protocol == "topdown":
             from miners.federated.topdown import FederatedTopDown
 
-            return FederatedTopDown(max_depth=self.depth, splits=self.cuts, **named)
+            return FederatedTopDown(max_depth=self.depth, splits=self.cuts, **options)
         if self.protocol == "scorecard":
             from miners.federated.scorecard import FederatedScorecard, FederatedScorecardRegressor
 
             kind = FederatedScorecardRegressor if self.target in self.schema_.numeric_columns else FederatedScorecard
-            return kind(steps=self.steps, cuts=self.cuts, **named)
+            return kind(steps=self.steps, cuts=self.cuts, **options)
         return None
 
     @cached_property

@@ -58,7 +58,7 @@ NOT_LOSSES = [
     10**7,
 ]
 ENGINE_ERROR = (
-    "The data could not be read for this request, or not in the time that it had. What it cost stays charged, because "
+    "The data could not be read for this request, or not in the time that it had. Its cost stays charged, because "
     "a failure may depend on the rows. "
     "The provider finds the details in the log of its own process."
 )

@@ -35,7 +35,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from miners.fronts.agents import GUIDE, Agent, Told
+from miners.fronts.agents import GUIDE, Agent, ToolResult
 from miners.fronts.mcp_server import server_of
 
 CALLS = 10_000 if ASSURANCE else 200
@@ -152,7 +152,7 @@ def test_limits_beside_the_grant(handle: Any) -> None:
     """A session ends at its limit, another at the grant's; a table of several questions is not half paid."""
     agent = Agent(handle, per_call="0.2", per_session="0.5")
 
-    def ask(asked: Agent, epsilon: str) -> Told:
+    def ask(asked: Agent, epsilon: str) -> ToolResult:
         return asked.call("ask_table", {"kind": "summary", "columns": ["age"], "epsilon": epsilon})
 
     assert [ask(agent, epsilon).is_error for epsilon in ("0.2", "0.19", "0.12", "0.11", "0.1")] == [
@@ -309,7 +309,7 @@ def test_a_hostile_client_overspends_nothing(handle: Any, caplog: pytest.LogCapt
     agent = Agent(handle, per_call="0.05", per_session="0.6")
     outcomes: Counter[str] = Counter()
 
-    def one(call: tuple[str, dict[str, Any]]) -> Told:
+    def one(call: tuple[str, dict[str, Any]]) -> ToolResult:
         told = agent.call(*call)
         assert told.text
         assert not any(text in told.text for text in NOT_OURS), (call, told.text)

@@ -160,7 +160,10 @@ def test_a_party_is_one_round_behind_at_most(parties: Consortium) -> None:
 @pytest.mark.parametrize(
     ("arrives", "message"),
     [
-        (HEADER.pack(7, 2**30 + 1), r"party 1 \(hospital\) sent what is no message: a message of 1,073,741,825 bytes"),
+        (
+            HEADER.pack(7, 2**30 + 1),
+            r"party 1 \(hospital\) sent something else than a message: a message of 1,073,741,825 bytes",
+        ),
         (HEADER.pack(-1, 4) + b"left", r"party 1 \(hospital\) ended the session: left"),
         (
             HEADER.pack(7, 4) + b"else",

@@ -23,7 +23,7 @@ from pinq.language.scores import SCORES
 from pinq.provider.selftest import Report, selftest
 from pinq.provider.selftest.claims import (
     EPSILON,
-    MADE_UP,
+    EVERY_KIND,
     Claim,
     claims_of,
     in_process,
@@ -31,7 +31,7 @@ from pinq.provider.selftest.claims import (
     through_a_server,
     values_of,
 )
-from pinq.provider.selftest.run import LESS_NOISE, Canary, Check, Finding, Law, Time, measure_canary, measure_claim
+from pinq.provider.selftest.run import LESS_NOISE, Canary, Check, DrawLimit, Finding, Law, measure_canary, measure_claim
 from pinq.public.plugins import plugin
 from pinq.public.schema import Schema
 from tests.support.house.assurance import ASSURANCE, thorough
@@ -40,15 +40,15 @@ from tests.support.processes.servers import publish as publish_people, token_of
 
 DRAWS = 3_000
 FEW = 300  # of which one that fails on one table alone has a bound of 2.3
-CLAIMS, NOT_ASKED = claims_of(MADE_UP)
+CLAIMS, NOT_ASKED = claims_of(EVERY_KIND)
 
 
 def claim(name: str) -> Claim:
     return next(one for one in CLAIMS if one.name == name)
 
 
-def limit(draws: int = DRAWS) -> Time:
-    return Time(draws, math.inf)
+def limit(draws: int = DRAWS) -> DrawLimit:
+    return DrawLimit(draws, math.inf)
 
 
 def test_every_verb_and_every_score_is_asked() -> None:
@@ -95,7 +95,7 @@ def test_a_schema_at_its_ends_is_asked_what_it_has_columns_for(name: str, tmp_pa
     claims, left_out = claims_of(schema)
     assert claims
     assert left_out
-    assert ("the formula of d, whose values are made up" in left_out) == (name == "derived")
+    assert ("the formula of d, which has dummy values" in left_out) == (name == "derived")
     for number, one in enumerate(claims[::6]):  # each takes a second of files
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -107,10 +107,10 @@ def test_a_schema_at_its_ends_is_asked_what_it_has_columns_for(name: str, tmp_pa
 
 def test_rows_are_encoded_as_the_codes_that_were_meant(tmp_path: Path) -> None:
     """A made-up row has the first or the last value of each column, also of dates, missing values and coarse grids."""
-    codes = [0, *(MADE_UP.columns["hour"].cells - 1, 5)]
-    for name, column in MADE_UP.columns.items():
+    codes = [0, *(EVERY_KIND.columns["hour"].cells - 1, 5)]
+    for name, column in EVERY_KIND.columns.items():
         own = [min(code, column.codes - 1) for code in codes]
-        assert column.encode(values_of([{name: code} for code in own], name, MADE_UP).to_pylist()).tolist() == own
+        assert column.encode(values_of([{name: code} for code in own], name, EVERY_KIND).to_pylist()).tolist() == own
 
 
 def test_all_claims_can_be_asked(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_tables_and_epsilons_are_asked_in_turns(tmp_path: Path) -> None:
         asked.append(epsilon)
         return [0] * FEW
 
-    constant, wanted = Claim("constant", claim("noisy_count").pair, ask), Time(3 * FEW, math.inf)
+    constant, wanted = Claim("constant", claim("noisy_count").pair, ask), DrawLimit(3 * FEW, math.inf)
     finding, ledger = measure_claim(constant, in_process, tmp_path, wanted)
     assert isinstance(finding, Finding)
     assert asked == 3 * [*2 * [EPSILON], *2 * [EPSILON / LESS_NOISE]]

@@ -25,7 +25,7 @@ from pinq.language.products import Products
 from pinq.language.scores import MaxClass, Misfit, Score
 from pinq.language.specs import AnyCut, AnyGrouping, Cuts, Groups, Values
 from pinq.policy.policy import Policy
-from pinq.provider.selftest.claims import MADE_UP, claims_of, values_of
+from pinq.provider.selftest.claims import EVERY_KIND, claims_of, values_of
 from pinq.public.schema import Schema
 from tests.support.house.assurance import ASSURANCE, note
 from tests.support.requests.catalogue import SCORES, scores_on
@@ -74,7 +74,7 @@ def made_pairs() -> list[tuple[list[int], int]]:
 
 
 def worst(rows: Any) -> pd.DataFrame:
-    return pd.DataFrame({name: values_of(rows, name, MADE_UP).to_pandas() for name in VALUES})
+    return pd.DataFrame({name: values_of(rows, name, EVERY_KIND).to_pandas() for name in VALUES})
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def frames() -> tuple[pd.DataFrame, pd.DataFrame]:
     """Both worlds: cells that Hypothesis made, and the worst pairs that the self-test knows, in which a row comes."""
     made = made_pairs()
     assert len(made) == PAIRS
-    known = [claim.pair for claim in claims_of(MADE_UP)[0]]
+    known = [claim.pair for claim in claims_of(EVERY_KIND)[0]]
     claims = [pair for pair in known if pair.adjacency == "add-remove" and not pair.unit_rows]
     before = in_cells([rows for rows, _ in made], [worst(pair.before) for pair in claims])
     more = in_cells([[row] for _, row in made], [worst(pair.after[len(pair.before) :]) for pair in claims])
@@ -101,7 +101,7 @@ def in_cells(made: Sequence[Sequence[int]], others: Sequence[pd.DataFrame]) -> p
 @pytest.fixture
 def worlds(in_memory: Callable[..., PrivateQueryable], frames: tuple[pd.DataFrame, pd.DataFrame]) -> list[Parts]:
     cells = list(range(int(frames[1]["cell"].max()) + 1))
-    known = {name: MADE_UP.columns[name] for name in VALUES}
+    known = {name: EVERY_KIND.columns[name] for name in VALUES}
     columns = {"cell": {"type": "categorical", "values": cells}, **known, **LOW}
     policy = Policy.model_validate({"dataset": "pairs", "cap": 10**6, "max_rows": MOST, "columns": columns})
     return [in_memory(10**6, policy=policy, data=frame).partition(Values("cell")) for frame in frames]
@@ -165,7 +165,7 @@ def test_no_row_moves_numbers_by_more_than_the_noise_is_for(
 
 A, B = Values("a"), Values("b")
 MANY_ROWS = 10**6  # more than any part has
-TARGETS = Schema(max_rows=MOST, columns={name: MADE_UP.columns[name] for name in "yz"})
+TARGETS = Schema(max_rows=MOST, columns={name: EVERY_KIND.columns[name] for name in "yz"})
 LOSS = Logistic("y", ("n",), Points((Cuts("x", (50,)),), ((2048, -2048),)))
 # A new score is here by its entry of ``SCORES``. Votes and leaves have no candidates (tests/privacy/test_stopping.py).
 CHOSEN: dict[str, tuple[list[Any], Any]] = {

@@ -69,7 +69,7 @@ class Period:
     def of(cls, since: str | date | None, until: str | date | None) -> Period:
         """Reads a period; a day begins at midnight UTC and is included to its end.
 
-        Raises ``QueryError`` for another text than a date, or an end before its beginning.
+        Raises ``QueryError`` for a text that is no date, or for an end before the beginning.
         """
         period = cls(parse_expiry(since, parameter="since", of_day=time()), parse_expiry(until, parameter="until"))
         if period.since is not None and period.until is not None and period.until < period.since:
@@ -95,7 +95,7 @@ class AuditLine:
     """One event, with the budgets after it. A loss is None if it does not apply.
 
     Attributes:
-        about: The query, by public facts; or the change.
+        about: The query in public facts, or the change.
         outcome: ``answered``, ``charged, not answered``, ``refused (...)``, else empty.
         epsilon: The epsilon of each part.
         cost: The growth of ``spent``.
@@ -147,7 +147,7 @@ class AuditLine:
 
 @dataclass(frozen=True)
 class ActLine(AuditLine):
-    """An act: the line of its first query, the cost of all, and the budgets after the last."""
+    """An act: the line of its first query, with the cost of all its queries and the budgets after the last."""
 
     queries: tuple[AuditLine, ...] = ()
 
@@ -222,10 +222,10 @@ class AuditLines:
 
 
 def _reasons_of(reasons: Mapping[str, str]) -> str:
-    alike = defaultdict[str, dict[str, None]](dict)
+    names_of = defaultdict[str, dict[str, None]](dict)
     for name, why in reasons.items():
-        alike[why][name.removeprefix("columns.").rpartition(".")[0] or name] = None
-    return "; ".join(f"{first_of(list(names), 8)}: {why}" for why, names in alike.items())
+        names_of[why][name.removeprefix("columns.").rpartition(".")[0] or name] = None
+    return "; ".join(f"{first_of(list(names), 8)}: {why}" for why, names in names_of.items())
 
 
 def _facts(record: Record, line: Body, before: Body, earlier_reasons: Mapping[str, str]) -> Body:
@@ -313,7 +313,8 @@ class Audit:
         events: The number of events in the log; their chain was verified.
         head: The last event's hash; two audits with the same head saw the same log.
         versions: The number of versions of the rows so far.
-        cohorts: The largest loss of a person in each closed cohort by all answers, by the cohort's name.
+        cohorts: The largest loss of a person in each closed cohort, by the cohort's name.
+        only: The one analyst of the report; None for all.
     """
 
     dataset: str
@@ -372,8 +373,8 @@ class Audit:
         """Returns the tables of every report: refusals, changes, and acts or ``single`` queries.
 
         Returns:
-            For each table its title, the heads of its columns, its lines, and the text of a page without lines;
-            a table without lines and without this text is left out.
+            For each table: title, column heads, lines, and the sentence that a page shows if there are no lines.
+            Without this sentence, an empty table is left out.
         """
         refused = [line for line in self.requests if line.kind == "refusal" and line.asked is None]
         begin, nobody = ("when", "analyst ~"), "Nobody asked for more than what remained."
@@ -467,7 +468,7 @@ def audit(
         policy: The policy of the ledger; None for a ledger without a policy.
         analyst: The only analyst of the report; None for all.
         ledger: A ledger to read instead of the policy's.
-        since: The first day or moment of the lines. Balances are those of the whole log.
+        since: The first day or moment of the lines. Balances always count the whole log.
         until: The last day or moment of the lines.
         expect: An event that must still be in the log: ``SEQ:HASH`` (at least 16 digits of its hash)
             from an earlier audit, or the file of a signed head.

@@ -18,7 +18,7 @@ from pinq.provider.report.markup import Html, amount, element, escaped, joined, 
 from pinq.public.epsilon import Epsilon
 
 MAX_CHARTS, MAX_COLOURS, MAX_MARKS = 24, 6, 200
-WIDTH, HEIGHT = 1000, 100  # of a picture, which the page stretches
+WIDTH, HEIGHT = 1000, 100  # units of a picture; the page stretches it
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ _PAGE = """<!doctype html>
 
 def page(audit: Audit) -> str:
     """Writes the report as one page."""
-    whose = f" for {audit.only}" if audit.only else ""
-    title = f"Audit of {audit.dataset}{whose}"
+    analyst = f" for {audit.only}" if audit.only else ""
+    title = f"Audit of {audit.dataset}{analyst}"
     charts = joined([chart_of_all(audit) if audit.only is None else "", charts_of_each(audit)])
     pieces = [
         element("h1", title),
@@ -240,7 +240,7 @@ def _tables(audit: Audit) -> list[Html]:
 
 
 def _cells(line: AuditLine, heads: Sequence[str]) -> list[str]:
-    """Writes a line; an act unfolds to its queries."""
+    """Returns the cells of a line; the queries of an act are in a list that unfolds."""
     cells = line.cells(heads)
     if line.queries:
         shown = [f"{query.about}: {query.outcome}, {amount(query.cost)}" for query in line.queries]

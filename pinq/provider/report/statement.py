@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statements of the guarantees of a policy and its log, without a look at a row.
 
-For a data protection officer: one page, or JSON. For the public registry of deployments
-(registry.opendp.org): a record in YAML, in which six fields are the provider's own words and stay
-empty.
+``statement`` writes one page, or JSON, for a data protection officer. ``registry`` writes a record in
+YAML for the public registry of deployments (registry.opendp.org); six of its fields stay empty for the
+provider's own words.
 
 They state the protected persons, the attack, the numbers, the public facts with their reasons, and the grants.
 """
@@ -108,7 +108,7 @@ def guarantee(policy: Policy, report: Audit | None) -> Section:
     largest = math.ceil(math.log(20) * distance / (float(cap.exact) / 10))
     rows = [
         ("Who is protected", protected),
-        ("Against what", f"what answers tell about whether {protected} {changed}, and so about what it contains"),
+        ("Against what", f"conclusions from answers on whether {protected} {changed}, and so on its contents"),
         ("Epsilon (ε) in all", f"{cap}: the cap over all analysts, which counts {COUNTED}"),
         *([("Budgets before", report.follows)] if report is not None and report.follows else []),
         ("Rows that come or change", "each version of the rows adds its costs to those of the earlier ones"),
@@ -124,9 +124,8 @@ def guarantee(policy: Policy, report: Audit | None) -> Section:
 def _attacker(policy: Policy, report: Audit | None) -> Section:
     """The worst case in numbers: beliefs before answers, after those so far, and after the whole cap."""
     losses = [float(loss.exact) for loss in (report.joint if report else ZERO, Epsilon.of(policy.cap))]
-    steps = (
-        1 if policy.schema_.adjacency == "substitute" else 2
-    )  # other contents of a known person's rows are one replacement
+    # Other contents of a known person's rows: one replacement, or one removal and one addition.
+    steps = 1 if policy.schema_.adjacency == "substitute" else 2
     cases = (
         ("a person is in the table", 0.5, 1),
         ("a person is in the table", 0.01, 1),
@@ -214,8 +213,8 @@ TRUSTED = (
     "nor together, and whoever gets their results is not trusted either."
 )
 TUNING = (
-    "Values are read by what the policy declares of their columns; all others count as missing or nowhere. Domains "
-    "and bounds are declared from public knowledge and reviewed. What is tuned on the rows is charged like any query."
+    "Values are read as the policy declares their columns; undeclared values count as missing, or in no part. Domains "
+    "and bounds are declared from public knowledge and reviewed. Tuning on the rows is charged like any query."
 )
 COMPOSITION = (
     "A nested partition costs the largest sum of one of its parts; partitions, versions of the rows and analysts add "

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tested claims: queries of a schema's columns, each with two neighbouring tables that reach its epsilon.
 
-A line of the table has a query, its columns, the rows of a table, and the added row. All kinds of columns,
-scores and losses of the package are tested; the report names those for which a schema has no column. Each
-pair is the worst known: the added row changes the answer, or the difference of two scores, by the full
+A template of a claim has a query, its columns, the rows of a table, and the added row. All kinds of
+columns, scores and losses of the package are tested; the report names the ones for which a schema has no
+column. Each pair is the worst known: the added row changes the answer, or the difference of two scores, by the full
 sensitivity, so noise that is slightly too small exceeds the claimed loss.
 
 Each *cell* of one column has a copy of a table. A query to all cells is one request and one charge, and gives
@@ -48,7 +48,7 @@ ANALYST, CELL, PERSON = "selftest", "copy of the selftest", "person of the selft
 LIMIT = 10**6
 MAX_CELLS = 20_000
 
-MADE_UP = Schema.model_validate(
+EVERY_KIND = Schema.model_validate(
     {
         "max_rows": 1,
         "columns": {
@@ -103,11 +103,12 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class World:
+class PublishedTable:
     """A table with its policy and a granted budget, in files.
 
     Attributes:
         policy: The policy's file.
+        cells: The number of copies.
     """
 
     policy: Path
@@ -120,7 +121,7 @@ class World:
         return Values(CELL)
 
 
-def publish(pair: Pair, schema: Schema, folder: Path, draws: int) -> tuple[World, World]:
+def publish(pair: Pair, schema: Schema, folder: Path, draws: int) -> tuple[PublishedTable, PublishedTable]:
     """Writes both tables and their policies, and grants a budget on each."""
     cells = pair.cells(draws)
     unit = {} if pair.unit_rows is None else {"privacy_unit": PrivacyUnit(column=PERSON, max_rows=pair.unit_rows)}
@@ -132,7 +133,7 @@ def publish(pair: Pair, schema: Schema, folder: Path, draws: int) -> tuple[World
         publish_table(folder, name, columns, _table(rows, cells, schema), **terms)
         for name, rows in (("before", pair.before), ("after", pair.after))
     )
-    return World(before[0], cells, before[1]), World(after[0], cells, after[1])
+    return PublishedTable(before[0], cells, before[1]), PublishedTable(after[0], cells, after[1])
 
 
 def publish_table(
@@ -149,7 +150,7 @@ def publish_table(
 def _table(rows: Sequence[Row], cells: int, schema: Schema) -> pa.Table:
     copies = {name: pa.chunked_array([values_of(rows, name, schema)] * cells) for name in schema.columns}
     cell = np.repeat(np.arange(cells), len(rows))
-    # Persons 0 to 2 are in the first copy, 3 to 5 in the second.
+    # With three persons in a copy, the first copy has persons 0 to 2, and the second 3 to 5.
     people = np.array([row.get(PERSON, 0) for row in rows], dtype=np.int64)
     return pa.table({**copies, CELL: cell, PERSON: cell * (people.max(initial=0) + 1) + np.tile(people, cells)})
 
@@ -167,15 +168,15 @@ def values_of(rows: Sequence[Row], name: str, schema: Schema) -> pa.Array:
     return pa.array([values[code] for code in codes], kind)
 
 
-Door = Callable[[tuple[World, ...]], AbstractContextManager[list[PrivateQueryable]]]
-"""Opens a handle on each world."""
+OpenHandles = Callable[[tuple[PublishedTable, ...]], AbstractContextManager[list[PrivateQueryable]]]
+"""A function that opens a handle on each table."""
 
 MAIN = "from pinq.cli.main import main; main()"
 STARTING = 600.0  # seconds, enough for a busy machine
 
 
 @contextmanager
-def in_process(worlds: tuple[World, ...]) -> Iterator[list[PrivateQueryable]]:
+def in_process(worlds: tuple[PublishedTable, ...]) -> Iterator[list[PrivateQueryable]]:
     """Opens each world in this process."""
     handles = [open_here(world.policy, analyst=ANALYST) for world in worlds]
     try:
@@ -186,7 +187,7 @@ def in_process(worlds: tuple[World, ...]) -> Iterator[list[PrivateQueryable]]:
 
 
 @contextmanager
-def through_a_server(worlds: tuple[World, ...]) -> Iterator[list[PrivateQueryable]]:
+def through_a_server(worlds: tuple[PublishedTable, ...]) -> Iterator[list[PrivateQueryable]]:
     """Serves all worlds by ``pinq serve`` on this machine, and connects to each."""
     policies = (str(world.policy) for world in worlds)
     command = [sys.executable, "-c", MAIN, "serve", *policies, "--port", "0", "--insecure-http"]
@@ -218,8 +219,8 @@ def _address(server: subprocess.Popen[bytes], log: Path) -> str:
 
 
 EPSILON = Fraction(3, 2)
-SPLITS, CHAINS, LEAST = 12, 4_000, 1
-MANY, PURE, PERSON_ROWS = 10, 59, 3
+SPLITS, CHAINS, LEAST = 12, 4_000, 1  # EnoughRows: splits of a path, paths of a request, rows of a kept split
+MANY, PURE, PERSON_ROWS = 10, 59, 3  # rows: of a usual table, of one with a single class, of a person
 STEEP, UNLIKELY = 2048, -(2**20)  # points: a probability of 0.9997, and that of a class without rows
 
 Outcomes = Sequence[Hashable] | np.ndarray
@@ -244,7 +245,7 @@ class Claim:
     seconds: float = 14.0
     noisy: bool = False
     law: Law | None = None
-    schema: Schema = MADE_UP
+    schema: Schema = EVERY_KIND
 
     def ask(self, parts: Parts, epsilon: Fraction) -> Outcomes:
         """An outcome for each copy; for noisy answers their numbers, shape (copies, numbers)."""
@@ -262,19 +263,20 @@ ALL = (0, 1, 2)  # all senses of neighbours
 
 
 @dataclass(frozen=True)
-class _Stated:
-    """A line of the table: a claim before columns are found for it.
+class _Template:
+    """A claim before columns are found for it.
 
     Attributes:
         fits: The tests of the columns that it needs, in the order of choice.
         rows: The codes of these columns in each row of a table: 0 is the first, -1 the last value.
+        added: The codes of these columns in the added row.
         senses: The senses of neighbours: row comes (0), row is replaced (1), person comes (2).
     """
 
     name: str
     fits: tuple[Fits, ...]
     rows: Sequence[tuple[int, ...]]
-    comes: tuple[int, ...]
+    added: tuple[int, ...]
     query: Callable[..., Query]
     senses: tuple[int, ...] = (0,)
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -292,7 +294,7 @@ class _Stated:
             return {name: column[code] for name, column, code in zip(names, cells, codes, strict=True)}
 
         people: list[Row] = [{**row_of(codes), PERSON: number} for number, codes in enumerate(self.rows)]
-        person: Row = {**row_of(self.comes), PERSON: len(people)}
+        person: Row = {**row_of(self.added), PERSON: len(people)}
         senses = (
             ("", Pair(people, [*people, person])),
             (", a row replaced", Pair(people, [*people[1:], person], adjacency="substitute")),
@@ -334,13 +336,13 @@ def claims_of(schema: Schema) -> tuple[list[Claim], list[str]]:
         except QueryError:
             left_out.append(f"{line.name}, for which the schema has no columns")
     words = " ".join(claim.name for claim in claims)
-    left_out += [f"{kind}, of which nothing was asked" for kind in (*SCORES, *VECTORS) if kind not in words]
+    left_out += [f"{kind}, because no claim has it" for kind in (*SCORES, *VECTORS) if kind not in words]
     derived = [name for name, column in schema.columns.items() if column.is_derived]
-    left_out += [f"the formula of {name}, whose values are made up" for name in derived]
-    return [*claims[:1], *_known_choice().claims(MADE_UP), *claims[1:]], left_out
+    left_out += [f"the formula of {name}, which has dummy values" for name in derived]
+    return [*claims[:1], *_known_choice().claims(EVERY_KIND), *claims[1:]], left_out
 
 
-def _counts(schema: Schema) -> list[_Stated]:
+def _counts(schema: Schema) -> list[_Template]:
     def count(*specs: Spec) -> Query:
         return lambda parts, epsilon: reduce(Parts.partition, specs, parts).noisy_count(epsilon=epsilon)
 
@@ -350,17 +352,17 @@ def _counts(schema: Schema) -> list[_Stated]:
     # The first lines need no column, so they are tested for every schema.
     row, person = ({"noisy": True, "law": _laplace_law(MANY, rows)} for rows in (1, PERSON_ROWS))
     return [
-        _Stated("noisy_count", (), [()] * MANY, (), count, (0,), row),
-        _Stated("noisy_count", (), [()] * MANY, (), count, (2,), person),
-        _Stated("noisy_count in shards", (), (), (), partial(count, Shards(3)), (0,), NOISY),
-        _Stated("noisy_count of nested parts", (str, str), [(0, 0)] * MANY, (-1, -1), nested, ALL, NOISY),
+        _Template("noisy_count", (), [()] * MANY, (), count, (0,), row),
+        _Template("noisy_count", (), [()] * MANY, (), count, (2,), person),
+        _Template("noisy_count in shards", (), (), (), partial(count, Shards(3)), (0,), NOISY),
+        _Template("noisy_count of nested parts", (str, str), [(0, 0)] * MANY, (-1, -1), nested, ALL, NOISY),
     ]
 
 
 NOISY = {"noisy": True}
 
 
-def _columns(schema: Schema) -> Iterator[_Stated]:
+def _columns(schema: Schema) -> Iterator[_Template]:
     """Claims for each type of column, with and without missing values: the added row has the number farthest from 0."""
 
     def query(verb: str, name: str) -> Query:
@@ -380,10 +382,10 @@ def _columns(schema: Schema) -> Iterator[_Stated]:
             far = -1 if abs(column.number(0)) <= abs(column.number(column.cells - 1)) else 0
             senses = (0,) if number else ALL
             line = (f"{verb} of {name}", (partial(_one, name),), [(-1 - far,)] * MANY, (far,))
-            yield _Stated(*line, partial(query, verb), senses, NOISY)
+            yield _Template(*line, partial(query, verb), senses, NOISY)
         if not kinds:
-            yield _Stated(verb, (fits,), (), (0,), partial(query, verb))
-    yield _Stated(
+            yield _Template(verb, (fits,), (), (0,), partial(query, verb))
+    yield _Template(
         "noisy_avg of a narrower range",
         (lambda name: _require(schema.numeric(name).cells > 3),),
         [(0,)] * MANY,
@@ -406,7 +408,7 @@ def _split(schema: Schema, name: str) -> Cuts | Groups:
     return Groups(name, (labels[:1], labels[1:]))
 
 
-def _losses(schema: Schema) -> Iterator[_Stated]:
+def _losses(schema: Schema) -> Iterator[_Template]:
     """Every form of every loss of a target ``y``, with points by another column ``a``.
 
     Rows with the first values have the longest vectors, and the added row has the opposite vector.
@@ -435,13 +437,13 @@ def _losses(schema: Schema) -> Iterator[_Stated]:
     yield from _sums(schema, "residuals with rows", schema.numeric, partial(residuals, True))
 
 
-def _products(schema: Schema) -> _Stated:
+def _products(schema: Schema) -> _Template:
     """Products of a number and another column: the added row has the largest entries."""
 
     def summed(x: str, a: str) -> Query:
         return lambda parts, epsilon: parts.noisy_sum(Products((x, a), sizes=(1.0, 0.5)), epsilon=epsilon)
 
-    return _Stated("noisy_sum of products", (schema.numeric, str), [(0, 0)] * MANY, (-1, -1), summed, (0, 1), NOISY)
+    return _Template("noisy_sum of products", (schema.numeric, str), [(0, 0)] * MANY, (-1, -1), summed, (0, 1), NOISY)
 
 
 def _sums(
@@ -450,7 +452,7 @@ def _sums(
     target: Fits,
     loss: Callable[[str, str], AnyDerivatives],
     senses: tuple[int, ...] = (0,),
-) -> list[_Stated]:
+) -> list[_Template]:
     """Sums of a loss's derivatives, also in the cells of two specs, and a choice by its gradients."""
 
     def summed(by: bool, y: str, a: str) -> Query:
@@ -462,9 +464,9 @@ def _sums(
 
     pair, rows, other = (target, str), [(0, 0)] * MANY, (-1, -1)
     return [
-        _Stated(f"noisy_sum of {name}", pair, rows, other, partial(summed, False), senses, NOISY),
-        _Stated(f"noisy_sum of {name} by two", pair, rows, other, partial(summed, True), (0,), NOISY),
-        _Stated(f"exp_mech, gradient of {name}", (*pair, str), [(0, 0, 0)] * MANY, (-1, -1, 0), chosen),
+        _Template(f"noisy_sum of {name}", pair, rows, other, partial(summed, False), senses, NOISY),
+        _Template(f"noisy_sum of {name} by two", pair, rows, other, partial(summed, True), (0,), NOISY),
+        _Template(f"exp_mech, gradient of {name}", (*pair, str), [(0, 0, 0)] * MANY, (-1, -1, 0), chosen),
     ]
 
 
@@ -472,8 +474,8 @@ def _choose(candidates: Sequence[Candidate], score: Any, **more: bool) -> Query:
     return lambda parts, epsilon: parts.exp_mech(candidates, score=score, epsilon=epsilon, **more)
 
 
-def _scores(schema: Schema) -> Iterator[_Stated]:
-    """Every score, on two columns of which only one distinguishes the added row."""
+def _scores(schema: Schema) -> Iterator[_Template]:
+    """Every score, on two columns; only one of them distinguishes the added row."""
 
     def choose(score: Callable[[str], Any], y: str, same: str, apart: str, **more: bool) -> Query:
         return _choose([_split(schema, same), _split(schema, apart)], score(y), **more)
@@ -497,19 +499,19 @@ def _scores(schema: Schema) -> Iterator[_Stated]:
         if kind is not ClassCount:
             senses = ALL if kind is MaxClass else (0,)
             fits = (partial(check, kind), str, str)
-            yield _Stated(f"exp_mech, {kind.kind}", fits, rows, other, partial(choose, kind), senses)
+            yield _Template(f"exp_mech, {kind.kind}", fits, rows, other, partial(choose, kind), senses)
     papers = partial(choose, MutualInformation, textbook=True)
-    yield _Stated("exp_mech as in papers, mutual_information", (schema.categorical, str, str), rows, other, papers)
+    yield _Template("exp_mech as in papers, mutual_information", (schema.categorical, str, str), rows, other, papers)
     even = [(0, 0), (0, 0), (0, 0), (-1, 0), (-1, -1), (-1, -1), (-1, -1)]
-    yield _Stated("exp_mech, balance", (str, str), even, (0, 0), partial(balance, None))
+    yield _Template("exp_mech, balance", (str, str), even, (0, 0), partial(balance, None))
     quarter = [(0, 0), (-1, 0), (-1, 0), *[(-1, -1)] * 5]
-    yield _Stated("exp_mech, balance of a quarter", (str, str), quarter, (0, 0), partial(balance, 0.25))
-    yield _Stated("exp_mech, misfit", (str, str), [(0, 0)] * MANY, (0, -1), misfit)
+    yield _Template("exp_mech, balance of a quarter", (str, str), quarter, (0, 0), partial(balance, 0.25))
+    yield _Template("exp_mech, misfit", (str, str), [(0, 0)] * MANY, (0, -1), misfit)
     votes = [(0,), (-1,)] * MANY
-    yield _Stated("exp_mech, class_count", (schema.categorical,), votes, (-1,), lambda y: _choose((), ClassCount(y)))
+    yield _Template("exp_mech, class_count", (schema.categorical,), votes, (-1,), lambda y: _choose((), ClassCount(y)))
 
 
-def _families(schema: Schema) -> list[_Stated]:
+def _families(schema: Schema) -> list[_Template]:
     """Choices among the members of families; and the choice of trees to keep their splits."""
 
     def grouped(seeds: int, a: str, y: str) -> Query:
@@ -538,23 +540,23 @@ def _families(schema: Schema) -> list[_Stated]:
     mixed, other = [(0, 0), (1, -1), (2, 0), (2, -1)] * 5, (2, -1)
     return [
         # Without the added row, all cuts have the same score.
-        _Stated("exp_mech, AnyCut", cuts, [(0, -2)] * MANY, (-1, -1), lambda y, a: _choose([AnyCut(a)], MaxClass(y))),
-        _Stated("exp_mech, AnyGrouping", groups, mixed, other, partial(grouped, 1)),
-        _Stated("exp_mech of each, AnyGrouping", groups, mixed, other, partial(grouped, 2)),
-        _Stated("exp_mech, AnyCross", (category, str, str, str), [(0, 0, 0, 0)] * PURE, (-1, 0, -1, 0), crossed),
+        _Template("exp_mech, AnyCut", cuts, [(0, -2)] * MANY, (-1, -1), lambda y, a: _choose([AnyCut(a)], MaxClass(y))),
+        _Template("exp_mech, AnyGrouping", groups, mixed, other, partial(grouped, 1)),
+        _Template("exp_mech of each, AnyGrouping", groups, mixed, other, partial(grouped, 2)),
+        _Template("exp_mech, AnyCross", (category, str, str, str), [(0, 0, 0, 0)] * PURE, (-1, 0, -1, 0), crossed),
         # All rows lie below all splits; no path of this length with a larger loss is known (privacy.md 3.4).
-        _Stated("exp_mech, enough_rows", long, [(-1,)] * 21, (-1,), stopped, (0,), {"seconds": 200.0}),
+        _Template("exp_mech, enough_rows", long, [(-1,)] * 21, (-1,), stopped, (0,), {"seconds": 200.0}),
     ]
 
 
-def _known_choice() -> _Stated:
+def _known_choice() -> _Template:
     """A choice with a known law: of these five rows of y, MaxClass by column a scores 4, by b and by c 3."""
     splits = [Values("a"), Values("b"), Values("c")]
     law = dict(zip(map(repr, splits), flip_law([4, 3, 3], float(EPSILON)), strict=True))
     fits = (partial(_one, "y"), partial(_one, "a"), partial(_one, "b"))
     rows = [(1, 0, 0), (1, 0, 1), (0, 1, 0), (0, 1, 1), (0, 0, 1)]
     name = "exp_mech among three columns"
-    return _Stated(name, fits, rows, (1, 0, 0), lambda *_: _choose(splits, MaxClass("y")), more={"law": law})
+    return _Template(name, fits, rows, (1, 0, 0), lambda *_: _choose(splits, MaxClass("y")), more={"law": law})
 
 
 def _laplace_law(count: int, rows: int) -> Law:

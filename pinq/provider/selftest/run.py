@@ -36,10 +36,10 @@ from pinq.provider.report.markup import Html, element, joined
 from pinq.provider.selftest.claims import (
     ANALYST,
     EPSILON,
-    MADE_UP,
+    EVERY_KIND,
     Claim,
-    Door,
-    World,
+    OpenHandles,
+    PublishedTable,
     claims_of,
     in_process,
     publish,
@@ -57,7 +57,7 @@ CANNOT = (
     "A lower bound refutes a claim or fails to; it never proves one. The proofs are in docs/privacy.md.",
     "Only these neighbouring tables were tried. They are the worst that are known for each query.",
     "A fault that shows with a probability below about one in ten thousand draws is not seen.",
-    "Canaries bound what one fit gave away to one guesser; of grouped and averaged models they see little.",
+    "Canaries bound the loss of one fit against one guesser; they are weak for grouped and averaged models.",
     "Nothing here measures times, memory or what the machine's other users may see; docs/threat-model.md has them.",
 )
 EVALUATED = (
@@ -212,7 +212,7 @@ class Report:
                 ("question", "neighbours", "claimed >", "draws >", "at least >", "15 % less noise >", "verdict"),
                 claims,
             ),
-            ("Exact laws", ("of", "draws >", "chance >", "verdict"), laws),
+            ("ExactAnswers laws", ("of", "draws >", "chance >", "verdict"), laws),
             (
                 "Rows guessed from one fitted model",
                 ("miner", "claimed >", "right >", "at least >", "a tenth of the noise >", "verdict"),
@@ -276,8 +276,8 @@ def chi_square(drawn: np.ndarray, law: np.ndarray) -> float:
     return float(stats.chisquare(counts, wanted * counts.sum() / wanted.sum()).pvalue)
 
 
-Exact = tuple[np.ndarray, np.ndarray]
-"""The numbers without noise of each copy in both tables, shape (copies, numbers) each."""
+ExactAnswers = tuple[np.ndarray, np.ndarray]
+"""The numbers of each copy without noise, before and after; shape (copies, numbers) each."""
 
 Guess = Callable[[PrivateQueryable, Fraction, str, str, Sequence[Value], Value], np.ndarray]
 """``miners.canaries.Fit``."""
@@ -290,14 +290,14 @@ FIT_EPSILON = Fraction(2)
 
 
 @dataclass(frozen=True)
-class Time:
+class DrawLimit:
     """The number of draws from a table, and the deadline for them (``monotonic``)."""
 
     draws: int
     end: float
 
 
-def measure_claim(claim: Claim, door: Door, folder: Path, limit: Time) -> list[Result]:
+def measure_claim(claim: Claim, open_handles: OpenHandles, folder: Path, limit: DrawLimit) -> list[Result]:
     """Bounds a query's loss from below, at its epsilon and with noise that is 15 % too small.
 
     A query at epsilon / 0.85 has noise that is 15 % too small, so the power of the test is measured, not computed. The
@@ -305,7 +305,7 @@ def measure_claim(claim: Claim, door: Door, folder: Path, limit: Time) -> list[R
     cost.
     """
     worlds = publish(claim.pair, claim.schema, folder, limit.draws)
-    with door(worlds) as handles:
+    with open_handles(worlds) as handles:
         exact = _exact(claim, worlds, handles) if claim.noisy else None
         spent = [handle.budget.spent for handle in handles]
         pairs = [
@@ -351,7 +351,12 @@ class _Series:
     """
 
     def __init__(
-        self, claim: Claim, world: World, handle: PrivateQueryable, epsilon: Fraction, exact: Exact | None
+        self,
+        claim: Claim,
+        world: PublishedTable,
+        handle: PrivateQueryable,
+        epsilon: Fraction,
+        exact: ExactAnswers | None,
     ) -> None:
         self._claim, self._world, self._epsilon, self._exact = claim, world, epsilon, exact
         self._parts = handle.partition(world.partition)
@@ -368,10 +373,10 @@ class _Series:
             self.failed = True
 
 
-def _in_turns(series: Sequence[_Series], limit: Time) -> int:
+def _in_turns(series: Sequence[_Series], limit: DrawLimit) -> int:
     """Queries all series in turns until there are enough draws or the time is over; returns the least number of draws.
 
-    In turns, because the shortest series limits the bound.
+    They take turns because the shortest series limits the bound.
     """
     while True:
         for each in series:
@@ -381,7 +386,7 @@ def _in_turns(series: Sequence[_Series], limit: Time) -> int:
             return drawn
 
 
-def _exact(claim: Claim, worlds: Sequence[World], handles: Sequence[PrivateQueryable]) -> Exact | None:
+def _exact(claim: Claim, worlds: Sequence[PublishedTable], handles: Sequence[PrivateQueryable]) -> ExactAnswers | None:
     """The numbers of each copy in both tables, with almost no noise; None if a query fails."""
     try:
         before, after = (
@@ -394,9 +399,9 @@ def _exact(claim: Claim, worlds: Sequence[World], handles: Sequence[PrivateQuery
 
 
 def _likelihoods(drawn: np.ndarray, before: np.ndarray, after: np.ndarray) -> list[Hashable]:
-    """An outcome for each copy: the number, or of several numbers the log ratio of their likelihoods on both tables.
+    """An outcome for each copy: its number, or the log ratio of the likelihoods of its numbers on both tables.
 
-    Noise is Laplace's; the ratio is in hundredths of the largest, and no other event distinguishes the tables better.
+    Noise is Laplace's, so no other event distinguishes the tables better. The ratio is in hundredths of the largest.
     """
     if drawn.shape[1] == 1:
         return list(np.round(drawn[:, 0], 3).tolist())
@@ -404,7 +409,7 @@ def _likelihoods(drawn: np.ndarray, before: np.ndarray, after: np.ndarray) -> li
     return list(np.rint(100 * nearer / np.maximum(np.abs(after - before).sum(axis=1), 1e-9)).tolist())
 
 
-def _verified(world: World, name: str, wrong: Sequence[Fraction]) -> Check:
+def _verified(world: PublishedTable, name: str, wrong: Sequence[Fraction]) -> Check:
     """Replays the ledger of a world; its total must equal the requested costs."""
     if wrong:
         return Check(f"ledger of {name}", False, f"charged {float(wrong[0]):g} more than was asked")
@@ -416,14 +421,14 @@ def _verified(world: World, name: str, wrong: Sequence[Fraction]) -> Check:
     return Check(f"ledger of {name}", True, f"{events:,} events, chain and total verified")
 
 
-def measure_canary(name: str, fit: Guess, folder: Path, _: Time | None = None) -> list[Result]:
+def measure_canary(name: str, fit: Guess, folder: Path, _: DrawLimit | None = None) -> list[Result]:
     """Guesses from one fitted model which rows were in its table.
 
-    Each of 1,000 values has a row of class p, and with probability 1/2 a row of class n, its canary. The guess: the
-    half of the values with the larger share of n in the model have their canary. With a loss of at most epsilon, no
-    more guesses are right than of coins with probability e^eps / (1 + e^eps) (Steinke, Nasr & Jagielski 2023, Theorem
-    5.2, for delta = 0): the bound is the least loss that makes so many right guesses likely enough. The quarter with
-    the clearest shares is tested too.
+    Each of 1,000 values has a row of class p, and with probability 1/2 a row of class n, its canary. The guess is that
+    the half of the values with the larger probability of n in the model have their canary. If the loss is at most
+    epsilon, right guesses are at most as frequent as heads of coins with probability e^eps / (1 + e^eps) (Steinke, Nasr
+    & Jagielski 2023, Theorem 5.2, for delta = 0). The bound is the least loss that makes so many right guesses likely
+    enough. The quarter of the values with the clearest probabilities is tested too.
     """
     results = []
     for number, epsilon in enumerate((FIT_EPSILON, 10 * FIT_EPSILON)):
@@ -445,13 +450,14 @@ def _fitted(fit: Guess, epsilon: Fraction, folder: Path) -> tuple[np.ndarray, np
     """Fits once; for each canary, whether it was in the table, and the model's probability of its class."""
     folder.mkdir()
     inside = np.random.default_rng().integers(2, size=CANARIES).astype(bool)
-    here = np.flatnonzero(inside)
+    with_canary = np.flatnonzero(inside)
     columns: dict[str, Column] = {
         "value": Categorical(values=tuple(range(CANARIES))),
         "y": Categorical(values=("n", "p")),
     }
-    # Of values 0, 1 and 2 where 0 and 2 have a canary: rows 0 p, 1 p, 2 p, 0 n, 2 n.
-    table = {"value": np.append(np.arange(CANARIES), here), "y": ["p"] * CANARIES + ["n"] * len(here)}
+    # Three values, of which 0 and 2 have a canary: rows 0 p, 1 p, 2 p, 0 n, 2 n.
+    classes = ["p"] * CANARIES + ["n"] * len(with_canary)
+    table = {"value": np.append(np.arange(CANARIES), with_canary), "y": classes}
     file, _ = publish_table(folder, "canaries", columns, pa.table(table), max_rows=2 * CANARIES)
     with open_here(file, analyst=ANALYST) as handle:
         return inside, fit(handle, epsilon, "y", "value", range(CANARIES), "n")
@@ -468,7 +474,7 @@ def _least_loss(right: int, guesses: int) -> float:
 
 
 DRAWS = 45_000  # from each table; enough to see noise 15 % too small
-FEWEST = 2_000
+MIN_DRAWS = 2_000
 
 
 @dataclass(frozen=True)
@@ -509,7 +515,7 @@ def selftest(
     left_out: list[str] = []
     loaded = None if policy is None else load_policy(policy)
     results: list[Result] = [_known(), *([] if loaded is None else _checked(loaded, left_out))]
-    claims, untested = claims_of(MADE_UP if loaded is None else loaded.schema_)
+    claims, untested = claims_of(EVERY_KIND if loaded is None else loaded.schema_)
     left_out += untested
     steps = _steps(server, claims)
     for done, (name, seconds, measure) in enumerate(steps):
@@ -519,7 +525,7 @@ def selftest(
             left_out.append(name)
             continue
         pace = min(1.0, remaining / sum(later for _, later, _ in steps[done:]))
-        limit = Time(max(FEWEST, round(DRAWS * pace)), monotonic() + 2 * pace * seconds)
+        limit = DrawLimit(max(MIN_DRAWS, round(DRAWS * pace)), monotonic() + 2 * pace * seconds)
         with tempfile.TemporaryDirectory(prefix="pinq-selftest-") as folder:
             results += measure(Path(folder), limit)
     progress(Progress(len(steps), len(steps), ""))
@@ -536,13 +542,13 @@ def selftest(
     )
 
 
-Step = tuple[str, float, Callable[[Path, Time], list[Result]]]
+Step = tuple[str, float, Callable[[Path, DrawLimit], list[Result]]]
 """The name of a measurement; the approximate seconds for all draws; a function that runs it in an empty folder."""
 
 
 def _steps(server: bool, claims: Sequence[Claim]) -> list[Step]:
-    door = through_a_server if server else in_process
-    measured = [(claim.name, claim.seconds, partial(measure_claim, claim, door)) for claim in claims]
+    open_handles = through_a_server if server else in_process
+    measured = [(claim.name, claim.seconds, partial(measure_claim, claim, open_handles)) for claim in claims]
     fits = plugin("pinq.selftest", "miners", "A self-test fits miners.")
     # A short test has time for the first claims and the miners.
     return [
