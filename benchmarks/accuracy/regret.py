@@ -57,7 +57,7 @@ MEANS: Mapping[str, Make] = {
 LARGE = ("adult", "appliances_energy", "cps", "credit_default")
 MIDDLE = ("banknote", "car", "cmc", "creditspain", "hins", "loans", "mushroom", "robot_navigation")
 SMALL = ("balance_scale", "soybean", "spect")  # 27 to 69 test rows: the mean of few runs is mostly chance
-RUNS = dict.fromkeys(LARGE, 4) | dict.fromkeys(MIDDLE, 12) | dict.fromkeys(SMALL, 100)
+RUNS = dict.fromkeys(LARGE, 2) | dict.fromkeys(MIDDLE, 6) | dict.fromkeys(SMALL, 44)
 TABLES = tuple(RUNS)
 ABOUT = (
     "Below the best of the miners in `figures.csv`, mean / worst over tables, all defaults, pure epsilon; 90/10 "
@@ -138,7 +138,7 @@ STUDY = Study(
     experiments=lambda data: EXPERIMENTS,
     data=TABLES,
     write=write,
-    runs="100 of the smallest tables, 12, and 4 of the largest",
+    runs="44 of the smallest tables, 6, and 2 of the largest",
     quick=1,
 )
 
