@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims of the pages, measured again by one command each: ``make evidence`` writes docs/evidence.md.
 
-``python -m benchmarks.evidence --only demo`` measures some of them. A figure that moved is printed
-beside the one before; nothing fails because of a clock.
+``python -m benchmarks.evidence --only demo`` measures some of them. A changed figure is printed
+beside the earlier one; a slow machine makes nothing fail.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Claim:
         name: A short name.
         text: The claim.
         command: The shell command that measures it.
-        figure: The pattern of the figure in what the command prints.
+        figure: A regular expression for the figure in the command's output.
     """
 
     name: str

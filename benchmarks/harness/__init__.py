@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The harness of all benchmarks: data sets, measurements, one store, and where results go.
+"""The harness of all benchmarks: data sets, measurements, one store, and the place of results.
 
-It knows how experiments are measured, kept, published and drawn; what is measured is said in the
-rooms beside it. Read ``command.py`` first.
+It measures, stores, publishes and draws experiments; the folders beside it define them. Read ``command.py`` first.
 """

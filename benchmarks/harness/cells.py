@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store of measurements: one number a line, in a CSV that grows while the experiments run."""
+"""The store of measurements: a CSV with one number a line, which grows while experiments run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ DTYPES = {"figure": str, "algorithm": str, "x": float, "run": int, "measure": st
 
 
 class Cell(NamedTuple):
-    """One number that came out of one run.
+    """One number of one run.
 
     Attributes:
         figure: The key of the experiment.
-        algorithm: What was measured there.
-        x: Where on the experiment's abscissa.
-        run: Which repetition, from 0.
-        measure: What the number says, like ``accuracy`` or ``seconds``.
+        algorithm: The name of the algorithm.
+        x: The value on the experiment's abscissa.
+        run: The number of the repetition, from 0.
+        measure: The kind of number, like ``accuracy`` or ``seconds``.
         value: The number.
     """
 
@@ -43,12 +43,11 @@ COLUMNS = (*Cell._fields, "origin")
 class Store:
     """A store keeps cells in a file and knows which runs are done.
 
-    The cells of a run are written together, at once: whatever ends the program loses whole runs,
-    and none but the last.
+    All cells of a run are written at once: an end of the program loses at most the last run, as a whole.
 
     Args:
         path: The file.
-        origin: Which code measures the cells that are added, noted beside each.
+        origin: The code that measures the added cells; each cell has it.
     """
 
     def __init__(self, path: Path, origin: str = "") -> None:
@@ -69,14 +68,14 @@ class Store:
         self.done.update((cell.figure, cell.algorithm, float(cell.x), cell.run) for cell in cells)
 
     def forget(self, algorithm: str, figures: Iterable[str] | None = None) -> int:
-        """Drops the cells of all algorithms whose name holds a text.
+        """Removes the cells of all algorithms whose name contains a text.
 
         Args:
             algorithm: The text.
-            figures: Keys of the experiments that are meant; all by default.
+            figures: Keys of the experiments; all by default.
 
         Returns:
-            How many cells were dropped.
+            The number of removed cells.
         """
         frame = self.frame()
         dropped = frame["algorithm"].str.contains(algorithm, regex=False)
@@ -98,23 +97,23 @@ class Store:
 
 
 def _runs(frame: pd.DataFrame) -> set[tuple[str, str, float, int]]:
-    """Returns the runs that some cells are of."""
+    """Returns the runs of some cells."""
     return set(zip(frame["figure"], frame["algorithm"], frame["x"], frame["run"], strict=True))
 
 
 def _cut_partial_line(path: Path) -> None:
-    """Cuts off a last line that was not written to its end."""
+    """Removes an incomplete last line."""
     text = path.read_bytes()
     if not text.endswith(b"\n"):
         os.truncate(path, text.rfind(b"\n") + 1)
 
 
 def _check_columns(path: Path) -> None:
-    """Ends the program where the file is no store of these columns, before anything is added to it."""
+    """Ends the program before it adds to a file with other columns."""
     with path.open(encoding="utf-8") as file:
         columns = file.readline().strip()
     if columns != ",".join(COLUMNS):
         raise SystemExit(
             f"{path} has the columns {columns!r}, not {','.join(COLUMNS)!r}. "
-            "Move it away, and what it holds is measured again."
+            "Move it away; its numbers are then measured again."
         )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line of all studies: measure what is missing, then write tables and pictures.
 
-``make reproduce-...`` runs one for each paper. Measurements run in parallel and are kept one by
-one, so that a study that was stopped goes on where it was.
+``make reproduce-...`` runs one for each paper. Measurements run in parallel, and each is
+stored at once, so a stopped study continues where it was.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ class Study(Generic[E]):
     """A study is all experiments of a paper, or of a question of our own.
 
     Attributes:
-        name: Names its folder below build and below benchmarks/results.
-        module: What ``python -m`` runs.
-        about: Says what it measures, for ``--help``.
-        experiments: Makes the experiments on some data sets.
+        name: The name of its folder below build and below benchmarks/results.
+        module: The module for ``python -m``.
+        about: A description for ``--help``.
+        experiments: A function that makes the experiments on some data sets.
         data: The data sets that are measured by default.
-        write: Writes tables and pictures of some cells into a folder.
-        runs: How many runs a setting has by default, in words.
-        quick: How many runs ``--quick`` means.
-        beside: Measures by other means at the same time: of the store, for some experiments, up to
-            so many runs; keeps cells until it is late.
+        write: A function that writes tables and pictures of some cells into a folder.
+        runs: The default number of runs of a setting, in words.
+        quick: The number of runs with ``--quick``.
+        beside: A function that measures by other means at the same time. Its arguments are the store,
+            experiments, the largest number of runs, a function that stores cells, and a function that
+            says whether the time is over.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Study(Generic[E]):
 
 
 def run_study(study: Study[E]) -> None:
-    """Does what the command line asks for."""
+    """Runs a study with the options of the command line."""
     reproduce(study, options(study).parse_args())
 
 
@@ -110,13 +111,13 @@ def options(study: Study[E]) -> argparse.ArgumentParser:
 
 
 def reproduce(study: Study[E], asked: argparse.Namespace) -> None:
-    """Measures what is asked for and is missing, then writes tables and pictures of all that there is.
+    """Measures the selected runs that are missing, then writes tables and pictures of all stored runs.
 
-    A quick look never touches what is published.
+    A run with ``--quick`` never changes published results.
 
     Args:
-        study: What there is to measure.
-        asked: What ``options`` parsed.
+        study: The study.
+        asked: The parsed ``options``.
     """
     experiments = study.experiments(tuple(dict.fromkeys([*study.data, *asked.data])))
     selected = _selected(experiments, asked)
@@ -144,7 +145,7 @@ def reproduce(study: Study[E], asked: argparse.Namespace) -> None:
 
 
 def _selected(experiments: Sequence[Experiment], asked: argparse.Namespace) -> list[Experiment]:
-    """Returns the experiments that are asked for; ends the program where there is none."""
+    """Returns the selected experiments; ends the program if there is none."""
     selected = [
         experiment
         for experiment in experiments
@@ -158,7 +159,7 @@ def _selected(experiments: Sequence[Experiment], asked: argparse.Namespace) -> l
 
 
 def _possible(experiments: Sequence[Experiment]) -> list[Experiment]:
-    """Returns the experiments whose data are there; names the others, and ends where none is left."""
+    """Returns the experiments whose data exist; prints the others, and ends the program if none is left."""
     possible = []
     for experiment in experiments:
         reason = why_missing(experiment.data) if experiment.data else ""
@@ -172,7 +173,7 @@ def _possible(experiments: Sequence[Experiment]) -> list[Experiment]:
 
 
 def _measure(store: Store, experiments: Sequence[Experiment], asked: argparse.Namespace, beside: Beside | None) -> None:
-    """Measures what is missing: accuracies on all cores first, then times, with nothing beside them."""
+    """Measures missing runs: first accuracies on all cores, then times, one after the other."""
     deadline, lock = time.monotonic() + 60 * asked.minutes, threading.Lock()
     runs = min(filter(None, (asked.runs, asked.quick)), default=None)
 
@@ -192,4 +193,4 @@ def _measure(store: Store, experiments: Sequence[Experiment], asked: argparse.Na
 
 
 def _nothing(*_: object) -> None:
-    """Stands where nothing is measured beside."""
+    """Does nothing, for a study without ``beside``."""

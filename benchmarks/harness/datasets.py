@@ -21,12 +21,12 @@ DEFAULT = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
 def folder() -> Path:
-    """Returns where the data sets are: ``PINQ_DATA``, else ``../shared/data`` beside the project."""
+    """Returns the folder of the data sets: ``PINQ_DATA``, else ``../shared/data`` beside the project."""
     return Path(os.environ.get("PINQ_DATA", DEFAULT))
 
 
 def declared(name: str) -> tuple[dict[str, dict[str, object]], str]:
-    """Returns what is public about a data set: its columns as a policy would declare them, and its target."""
+    """Returns the public facts of a data set: its columns as a policy would declare them, and its target."""
     public = json.loads((folder() / f"{name}.json").read_text(encoding="utf-8"))
     return public["columns"], public["target"]
 
@@ -34,14 +34,14 @@ def declared(name: str) -> tuple[dict[str, dict[str, object]], str]:
 def load(name: str, *, max_rows: int | None = None) -> tuple[Schema, str, pd.DataFrame]:
     """Reads a data set: its schema, its target, its rows.
 
-    Time stamps are left out, which no column of a schema can hold.
+    Time stamps are left out, because no column of a schema can hold them.
 
     Args:
         name: Like ``adult``.
         max_rows: The row cap of the schema; by default the next power of ten times 1, 2 or 5.
 
     Raises:
-        SystemExit: The data set is not there; says what to do.
+        SystemExit: The data set is missing; the text says what to do.
     """
     if reason := why_missing(name):
         raise SystemExit(reason)
@@ -58,12 +58,12 @@ def load(name: str, *, max_rows: int | None = None) -> tuple[Schema, str, pd.Dat
 
 
 def why_missing(name: str) -> str:
-    """Returns what to do where a data set is not there; empty where it is."""
+    """Returns an advice if a data set is missing, else an empty text."""
     if all((folder() / f"{name}.{suffix}").exists() for suffix in ("parquet", "json")):
         return ""
     return (
         f"The data set {name!r} is not in {folder()}: {name}.parquet and {name}.json are needed. "
-        "Say where they are: PINQ_DATA=/path/to/data make ...\n"
+        "Name their folder: PINQ_DATA=/path/to/data make ...\n"
         "They are UCI's data sets as Parquet; the JSON declares `target` and, for each of `columns`, "
         "what a policy would."
     )
@@ -75,7 +75,7 @@ def _cap(rows: int) -> int:
 
 
 def stratified_folds(classes: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """Returns which fold tests each row, shape (rows,): at random, with each class shared out evenly."""
+    """Returns the fold that tests each row, shape (rows,): random, with each class spread evenly over folds."""
     random = np.random.default_rng([seed, folds])
     order = random.permutation(len(classes))
     order = order[np.argsort(classes[order], kind="stable")]

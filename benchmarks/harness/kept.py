@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of a long measurement, written as soon as they are there: it goes on where it stopped."""
+"""The lines of a long measurement. Each is written at once, so a stopped measurement continues where it was."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["KeptLines"]
 
 
 class KeptLines:
-    """Measured lines by what they are of, in a CSV file that grows line by line.
+    """Measured lines by their keys, in a CSV file that grows line by line.
 
     Args:
-        path: The file; lines that are there already count as measured.
-        names: What a line is of.
-        figures: What was measured, numbers.
-        again: Whether to forget lines of earlier runs.
+        path: The file; its lines count as measured.
+        names: The columns of a line's key.
+        figures: The columns of measured numbers.
+        again: Whether to delete lines of earlier runs.
     """
 
     def __init__(self, path: Path, names: Sequence[str], figures: Sequence[str], *, again: bool = False) -> None:
@@ -38,7 +38,7 @@ class KeptLines:
         return iter(self._lines.items())
 
     def add(self, key: Sequence[object], figures: Sequence[float]) -> None:
-        """Keeps a line."""
+        """Adds a line to the file."""
         texts = tuple(map(str, key))
         self._lines[texts] = tuple(figures)
         with self._path.open("a", encoding="utf-8", newline="") as file:

@@ -28,7 +28,7 @@ Table: TypeAlias = pa.Table | pd.DataFrame
 
 @dataclass(frozen=True)
 class Rows:
-    """A training set, a test set, and a handle on the former, or on its owners, that does not run dry."""
+    """A training set, a test set, and a handle on the training set or on its owners, with budget for all fits."""
 
     schema: Schema
     target: str
@@ -59,8 +59,8 @@ def exact_tree(*, pruned: bool, max_depth: int | None = None) -> Learner:
     """Returns the learner without privacy: splits by information gain on the exact rows.
 
     Args:
-        pruned: Whether splits that C4.5's rule does not keep are taken back.
-        max_depth: How deep it grows; by default to its end.
+        pruned: Whether splits are removed that C4.5's rule does not keep.
+        max_depth: The largest depth; None for no limit.
     """
     return partial(_exact, pruned, max_depth)
 
@@ -79,10 +79,10 @@ def _exact(pruned: bool, max_depth: int | None, rows: Rows, _: float) -> float:
 
 
 def _stopped(children: Sequence[tuple[int, ...]], keeps: np.ndarray) -> np.ndarray:
-    """Returns for each node the one at which its rows stop when splits that are not kept are gone.
+    """Returns for each node the node at which its rows stop, if splits without ``keeps`` are removed.
 
-    Parents come before children. Where node 0 keeps its split and its child 2 does not, the
-    children 5 and 6 of 2 both stop at 2, and so do theirs.
+    Parents come before children. If node 0 keeps its split and its child 2 does not, rows of the
+    children 5 and 6 of node 2, and of all nodes below them, stop at node 2.
     """
     stop = np.arange(len(children))
     for parent, below in enumerate(children):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring: what is missing, in parallel or alone, each run kept at once, with progress."""
+"""Measures missing runs, in parallel or one by one, with progress; each run is stored at once."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ SECONDS_BETWEEN_LINES = 30
 
 
 class Experiment(ABC):
-    """An experiment measures learners at each abscissa, so many times, on a data set.
+    """An experiment measures learners at each abscissa, in several runs, on a data set.
 
     Attributes:
-        key: Names it in the store and on the command line.
-        title: Says what it shows.
-        xlabel: Says what is varied.
-        runs: How many times each setting is measured.
-        data: The data set; empty where rows are made up.
-        xs: The values of what is varied.
-        learners: The names of what is compared.
-        alone: Whether nothing else may run meanwhile, since times are measured.
+        key: Its name in the store and on the command line.
+        title: The title of its picture.
+        xlabel: The name of the abscissa.
+        runs: The number of runs of each setting.
+        data: The data set; empty for dummy rows.
+        xs: The values of the abscissa.
+        learners: The names of the compared learners.
+        alone: Whether it runs alone, because it measures times.
     """
 
     alone: bool = False
@@ -61,7 +61,7 @@ class Experiment(ABC):
 
 
 class Task(NamedTuple):
-    """A task is what one process measures in one go: some learners in one run."""
+    """The work of one process: some learners in one run."""
 
     experiment: Experiment
     x: float
@@ -70,17 +70,17 @@ class Task(NamedTuple):
 
 
 def accuracies(values: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Returns the numbers of learners of which the accuracy alone is measured."""
+    """Returns the numbers of learners with one measure, the accuracy."""
     return {name: {"accuracy": value} for name, value in values.items()}
 
 
 def missing(
     store: Store, experiments: Iterable[Experiment], runs: int | None = None, only: Sequence[str] = ("",)
 ) -> list[Task]:
-    """Returns what is not in the store yet, of learners whose name holds one of ``only``.
+    """Returns the tasks that are not in the store yet, for learners whose name contains one of ``only``.
 
-    First runs come first, so that whenever one stops all settings have as many: of two experiments
-    of 10 and 100 runs, run 1 of the former stands beside run 10 of the latter.
+    Tasks are in the order of their runs, so an early stop leaves all settings equally far: if two experiments
+    have 10 and 100 runs, run 1 of the first comes beside run 10 of the second.
     """
     tasks = []
     for experiment in experiments:
@@ -101,7 +101,7 @@ def measure(
     processes: int,
     late: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Measures tasks until none is left or it is late, and keeps the cells of each as they come."""
+    """Measures tasks until none is left or the time is over; stores the cells of each at once."""
     with (
         _progress(len(tasks)) as advance,
         ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool,
@@ -132,7 +132,7 @@ def _cells(task: Task) -> list[Cell]:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """Shows a bar on a terminal, else a line now and then."""
+    """Shows a bar on a terminal, else a line about every half minute."""
     console = Console(stderr=True)
     began, done, printed = time.monotonic(), 0, 0.0
     columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where results come from: which commit measured them, with which versions; ``python -m benchmarks.harness.origin``.
+"""The origin of results: the commit and the versions that measured them; ``python -m benchmarks.harness.origin``.
 
 Each cell of a store has the key of its origin, and each folder of results a file ``origins.csv``: a line for
 each experiment and origin, with the number of cells. The commit is the newest one of the main line below the
-tree that measured, since a branch's own commits get other names when they land; a plus sign follows where the
-tree's code differed from it. The command lists the experiments whose code has moved since: how many commits, and
-how many lines of the packages and of the experiment they changed.
+measuring tree, because commits of a branch get other names when they land. A plus sign follows if the code of the
+tree differed from this commit. The command lists the experiments whose code has changed since, with the number of
+commits and of changed lines, in the packages and in the experiment.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ["ORIGINS", "commit_of", "main", "moved", "origin", "write_origins"]
 ORIGINS = "origins.csv"
 PACKAGES = ("numpy", "pandas", "scipy", "scikit-learn", "opendp", "duckdb", "gmpy2")
 CODE = ("pinq", "miners", "benchmarks/harness")
-CHANGED = "+"  # behind the commit of a tree that differs from it
-AT_MOST = "≤ "  # before the commit that brought results of which no origin is noted
+CHANGED = "+"  # after the commit of a tree that differs from it
+AT_MOST = "≤ "  # before the commit that added results without a known origin
 
 
 @cache
@@ -40,9 +40,9 @@ def origin() -> str:
 
 
 def commit_of() -> str:
-    """Returns the newest commit of the main line below this tree; a plus sign follows where the code differs from it.
+    """Returns the newest commit of the main line below this tree, with a plus sign if the code differs from it.
 
-    Where there is no main line, it is the tree's own commit.
+    Without a main line, it is the tree's own commit.
     """
     commit = _git("merge-base", "HEAD", "main") or _git("rev-parse", "HEAD")
     changed = commit and _git("diff", "--name-only", commit, "--", *CODE, "benchmarks/papers")
@@ -50,10 +50,10 @@ def commit_of() -> str:
 
 
 def write_origins(cells: pd.DataFrame, folder: Path, keys: Sequence[str] = ()) -> None:
-    """Writes which origins the cells of each experiment have, most cells first.
+    """Writes the origins of each experiment's cells, most cells first.
 
-    Lines stay that are published of experiments, or of some of their algorithms, without cells. One of ``keys``
-    that is published without a line gets the commit of its table.
+    Published lines stay if the experiment, or one of its algorithms, has no cells. An experiment of ``keys`` that
+    was published without a line gets the commit of its table.
     """
     table = cells.groupby(["figure", "origin"]).size().rename("cells").reset_index()
     whole = [key for key, own in cells.groupby("figure") if _algorithms(folder, key) <= set(own["algorithm"])]
@@ -68,21 +68,21 @@ def write_origins(cells: pd.DataFrame, folder: Path, keys: Sequence[str] = ()) -
 
 
 def _tables(folder: Path, key: str, keys: Sequence[str]) -> list[Path]:
-    """Returns the table of an experiment; where no experiment has one of its own, all tables of the folder."""
+    """Returns the table of an experiment; if no experiment has a separate table, all tables of the folder."""
     own = any((folder / f"{other}.csv").exists() for other in keys)
     return [folder / f"{key}.csv"] if own else sorted(set(folder.glob("*.csv")) - {folder / ORIGINS})
 
 
 def _algorithms(folder: Path, key: object) -> set[str]:
-    """Returns the algorithms of a figure's table, none where it has no table of its own."""
+    """Returns the algorithms of a figure's table; none if it has no separate table."""
     path = folder / f"{key}.csv"
     return set(pd.read_csv(path)["algorithm"]) if path.exists() else set()
 
 
 def moved(results: Path = RESULTS) -> list[list[str]]:
-    """Returns a line for each folder and commit: how much of the code has moved since, and which experiments it made.
+    """Returns a line for each folder and commit: the size of later changes, and the experiments of the commit.
 
-    Where no origin is noted, it is at the latest the commit of the tables themselves.
+    Tables without a known origin count as measured before the commit that added them.
     """
     lines = []
     for folder in sorted({path.parent for path in results.glob("*/*.csv")}):
@@ -103,14 +103,14 @@ def _commits(folder: Path) -> dict[str, list[str]]:
 
 
 def _at_most(tables: Sequence[Path]) -> str:
-    """Returns the commit that brought the latest of some tables: what they hold was measured before it."""
+    """Returns the commit that changed any of some tables last; their numbers were measured before it."""
     if not tables:
         return AT_MOST
     return AT_MOST + _git("log", "-1", "--format=%h", "--abbrev=12", "--", *map(str, tables))
 
 
 def _since(commit: str, own: str) -> tuple[int, int]:
-    """Returns how many commits touched the code since one, and how many lines they changed."""
+    """Returns the number of later commits that changed the code, and the number of changed lines."""
     paths = ["--", *CODE, own]
     commits = _git("rev-list", "--count", f"{commit}..HEAD", *paths)
     numbers = [line.split("\t")[:2] for line in _git("diff", "--numstat", commit, "HEAD", *paths).splitlines()]
@@ -118,7 +118,7 @@ def _since(commit: str, own: str) -> tuple[int, int]:
 
 
 def _git(*words: str) -> str:
-    """Returns what git says of this tree; nothing where there is no git, or no such commit."""
+    """Returns the output of a git command; empty without git, or without such a commit."""
     git = shutil.which("git")
     if git is None:
         return ""
@@ -133,7 +133,7 @@ def _installed(name: str) -> bool:
 
 
 def main() -> None:
-    """Prints the results whose code has moved."""
+    """Prints the results whose code has changed."""
     lines = moved()
     print(markdown(["results", "commit", "commits since", "lines changed", "experiments"], lines) if lines else "None.")
 

@@ -28,11 +28,11 @@ def picture(
 
     Args:
         path: The file.
-        title: Above the axes.
-        xlabel: Below them.
-        ylabel: Beside them.
-        legend: The title of the legend, which stands outside on the right.
-        size: In inches.
+        title: The title above the axes.
+        xlabel: The label of the abscissa.
+        ylabel: The label of the ordinate.
+        legend: The title of the legend, which is on the right of the axes.
+        size: Width and height in inches.
     """
     fig, axes = plt.subplots(figsize=size, layout="constrained")
     yield axes
@@ -62,14 +62,14 @@ def log_axis(axes: Axes, xs: Sequence[float], *, base: int = 10) -> None:
 
 
 def over_epsilon(path: Path, means: pd.DataFrame, names: Sequence[str], *, title: str, ylabel: str) -> None:
-    """Draws what some algorithms reach over epsilon.
+    """Draws the means of some algorithms over epsilon.
 
     Args:
         path: The file.
-        means: Of one measure, with columns algorithm, x, n, mean and sd.
-        names: Of the algorithms, in the legend's order.
-        title: Above the axes.
-        ylabel: Beside them.
+        means: The means of one measure; columns algorithm, x, n, mean and sd.
+        names: The algorithms, in the legend's order.
+        title: The title above the axes.
+        ylabel: The label of the ordinate.
     """
     with picture(path, title=title, xlabel="epsilon", ylabel=ylabel, legend="mean ± 2 standard errors") as axes:
         for name in names:
@@ -79,5 +79,5 @@ def over_epsilon(path: Path, means: pd.DataFrame, names: Sequence[str], *, title
 
 
 def look_of(name: str, looks: Mapping[str, Look]) -> Look:
-    """Returns the look of the first entry that a name begins with; none where there is none."""
+    """Returns the look of the first key with which a name begins; empty if there is none."""
     return next((look for start, look in looks.items() if name.startswith(start)), {})

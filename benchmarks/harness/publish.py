@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where results go: to what is committed if they are of at least as many runs, else below build.
+"""The place of results: they replace committed ones with at most as many runs; else they are written below build.
 
 So a short run spoils nothing. A table of results is a CSV with a column ``n``, the number of runs.
-The columns left of it name a measurement; those right of it are what came out. An algorithm of a
-figure with a table of its own, ``KEY.csv``, takes its place alone; the others stay as they are published.
+The columns before it name a measurement; the columns after it have its numbers. In a figure with a
+table of its own, ``KEY.csv``, each algorithm is replaced separately.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Written = TypeVar("Written")
 def publish(
     write: Callable[[Path], Written], committed: Path, spare: Path, data: Sequence[str] = ()
 ) -> tuple[Path, Written]:
-    """Writes results into ``spare`` and, unless what is committed has more runs, into ``committed``.
+    """Writes results into ``spare`` and, unless the committed ones have more runs, into ``committed``.
 
     A picture changes only with a table: another version of the drawing library draws the same
     numbers in other pixels.
 
     Args:
-        write: Writes all tables and pictures into a folder.
-        committed: Below benchmarks/results.
-        spare: Below build.
-        data: The data sets, which names of tables and pictures hold. A picture that names one is
-            written if a table of it changed; another picture, if any table changed.
+        write: A function that writes all tables and pictures into a folder.
+        committed: A folder below benchmarks/results.
+        spare: A folder below build.
+        data: The data sets. A picture with a data set in its name is written if a table with this
+            name changed; another picture, if any table changed.
 
     Returns:
-        The folder that is to be read, and what ``write`` returned.
+        The folder with the results, and the result of ``write``.
     """
     spare.mkdir(parents=True, exist_ok=True)
     if committed.exists():  # of figures that were not measured now
@@ -68,7 +68,7 @@ def publish(
 
 
 def without_short(cells: pd.DataFrame, committed: Path) -> pd.DataFrame:
-    """Returns cells without the algorithms of which a figure's committed table has more runs; names those."""
+    """Returns cells without the algorithms that have more runs in a committed table; prints their names."""
     kept, short = [], []
     for (key, name), own in cells.groupby(["figure", "algorithm"]):
         path = committed / f"{key}.csv"
@@ -84,7 +84,7 @@ def without_short(cells: pd.DataFrame, committed: Path) -> pd.DataFrame:
 
 
 def shortfall(measured: Path, committed: Path) -> list[str]:
-    """Returns what the tables of one folder have fewer runs of than another's, a line for each."""
+    """Returns a line for each measurement with fewer runs than in the committed tables."""
     lines = []
     for path in sorted(committed.glob("*.csv")):
         theirs = _read(path)
@@ -101,11 +101,11 @@ def shortfall(measured: Path, committed: Path) -> list[str]:
 
 
 def single(name: str, *, whole: bool) -> Path:
-    """Returns where the result of one run goes: if it is smaller than usual, below build.
+    """Returns the path for the result of one run; below build if the run is smaller than usual.
 
     Args:
         name: The file, below benchmarks/results.
-        whole: Whether the run was of the whole size. Where it was not, a line says where it goes.
+        whole: Whether the run has the whole size; if not, the path is printed.
     """
     path = RESULTS / name if whole else ROOT / "build" / "results" / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of results: means over runs, Markdown, and sections of a page that people write too."""
+"""Tables of results: means over runs, Markdown, and generated sections of a page."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def summary(cells: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
     """Returns the mean, standard deviation and standard error of each algorithm at each abscissa.
 
     Args:
-        cells: Of one experiment and one measure.
-        order: Algorithms as they are to be listed.
+        cells: The cells of one experiment and one measure.
+        order: The algorithms, in the order of the table.
 
     Returns:
         Columns ``algorithm``, ``x``, ``n`` (the number of runs), ``mean``, ``sd``, ``se``.
@@ -39,7 +39,7 @@ def measured_or_published(cells: pd.DataFrame, order: Sequence[str], published: 
 
 
 def means(cells: pd.DataFrame, published: Path) -> pd.DataFrame:
-    """Returns the mean of each figure, measure, algorithm and abscissa; those without cells are as published.
+    """Returns the mean of each figure, measure, algorithm and abscissa; without cells, the published mean.
 
     Columns ``figure``, ``measure``, ``algorithm``, ``x``, ``n``, ``mean`` and ``sd``.
     """
@@ -65,19 +65,19 @@ def by_algorithm(table: pd.DataFrame, xs: Sequence[float], texts: Mapping[tuple[
 
 
 def number_of_runs(counts: pd.Series) -> str:
-    """Returns how many runs results are of, like ``20`` or ``10 to 20``."""
+    """Returns the number of runs of results, like ``20`` or ``10 to 20``."""
     return f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
 
 
 def replace_section(page: Path, name: str, text: str, *, heading: str) -> None:
-    """Replaces what stands between two markers of a page; the words around it are written by people.
+    """Replaces the text between two markers of a page; people write the text around them.
 
     Args:
-        page: A file of Markdown; it is begun where it is not there.
-        name: The section's name: ``tables`` stands between ``<!-- tables -->`` and
-            ``<!-- end of tables -->``. It is added at the end where the page has none.
+        page: A file of Markdown; a missing file is created.
+        name: The section's name: ``tables`` is between ``<!-- tables -->`` and
+            ``<!-- end of tables -->``. A missing section is added at the end.
         text: The section.
-        heading: Of a page that is begun.
+        heading: The heading of a new page.
     """
     start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     page_text = page.read_text(encoding="utf-8") if page.exists() else f"# {heading}\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timing: functions measured in turn, and a table of figures each beside its building block."""
+"""Timing: functions that are measured in turn, and a table of times beside those of building blocks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def quickest(function: Callable[[], object], repeats: int) -> float:
 
 
 def in_turn(*functions: Callable[[], object], rounds: int) -> list[list[float]]:
-    """Returns the seconds of each call of each function, after one call of each that is not counted.
+    """Returns the seconds of each call of each function, after one uncounted call of each.
 
-    They are measured in turn, so that a drift of the machine meets all alike.
+    They are measured in turn, so that changes of the machine's speed affect all alike.
     """
     for function in functions:
         function()
@@ -47,12 +47,12 @@ def milliseconds(seconds: float) -> str:
 
 
 def ratio(ours: float, other: float) -> str:
-    """Returns how many times the other ours is."""
+    """Returns ``ours`` as a multiple of ``other``."""
     return f"{ours / other:.2f}x"
 
 
 class SpeedTable:
-    """A table of speed grows line by line, is printed as it grows, and is written at the end."""
+    """A table of speed. Each line is printed at once, and the table is written at the end."""
 
     def __init__(self, *columns: str, widths: tuple[int, ...]) -> None:
         self._columns = columns
@@ -60,7 +60,7 @@ class SpeedTable:
         self._lines: list[tuple[str, ...]] = []
 
     def add(self, *cells: str) -> None:
-        """Prints a line and keeps it."""
+        """Prints a line and adds it to the table."""
         self._lines.append(cells)
         padded = [f"{cell:<{width}}" for cell, width in zip(cells, self._widths, strict=True)]
         print(" ".join(padded).rstrip(), flush=True)

@@ -459,7 +459,7 @@ def _said(*words: str) -> str:
 def test_a_store_of_other_columns_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "cells.csv"
     path.write_text("figure,algorithm,x,run,accuracy\nfig3,Max,100.0,0,0.5\n")
-    with pytest.raises(SystemExit, match="Move it away, and what it holds is measured again"):
+    with pytest.raises(SystemExit, match="Move it away; its numbers are then measured again"):
         Store(path)
     assert path.read_text().endswith("0.5\n")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``make assurance`` tries in larger numbers than ``make test``, and the table that it leaves."""
+"""Marks for tests that ``make assurance`` runs in larger numbers than ``make test``, and the table of their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD = "| what | how often | what became of it |\n|---|---|---|\n"
 
 
 def note(what: str, often: int, outcome: str) -> None:
-    """Adds a line to the table of a run of ``make assurance``; elsewhere nothing."""
+    """Adds a line to the table of a run of ``make assurance``; does nothing in other runs."""
     if ASSURANCE:
         TABLE.parent.mkdir(exist_ok=True)
         line = f"| {what} | {often:,} | {outcome} |\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where this checkout stands."""
+"""The folder of this checkout."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reaches the samplers, outcomes that they are told to give, and the exact laws of these outcomes.
+"""Scripted samplers: they record the exact numbers of each call, give chosen outcomes, and have exact laws.
 
-No test that uses this draws anything. The samplers of a process are replaced where they are made, with the scale that the product's
-code gives them; each records the exact numbers that it is called with, and answers as a script says. The
-law of an answer is then computed from what was recorded: discrete Laplace noise, permute-and-flip and the exponential mechanism
-are powers of t = exp(-1 / scale) (tests/support/laws/polynomials.py). That the samplers follow these laws is tests/contract/test_every_mechanism.py.
+Tests with scripted samplers draw no random number. A scripted sampler gets the scale that the product's code gives the
+real one; it records the exact numbers of each call, and answers as a script says. The law of an answer is then computed
+from the record: the probabilities of discrete Laplace noise, permute-and-flip and the exponential mechanism are powers
+of t = exp(-1 / scale) (tests/support/laws/polynomials.py). tests/contract/test_every_mechanism.py tests that the real
+samplers follow these laws.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Interval = tuple[Fraction, Fraction]
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a sampler: the exact numbers that reached it, and its scale, or what divides scores of the weighted choice."""
+    """A call of a sampler: its exact numbers, and its scale; for the weighted choice, the divisor of the scores."""
 
     numbers: tuple[int, ...]
     scale: Fraction
@@ -43,7 +44,7 @@ class Call:
         return weighted_law(self.runs) if self.runs else [(chance, ONE) for chance in flip_law(self.numbers)]
 
     def members(self, run: int) -> int:
-        """How many answers an outcome stands for: a run's members, else one; none where there is no such outcome."""
+        """The number of answers with one outcome: the members of a run, else 1; 0 for an unknown outcome."""
         if run >= len(self.numbers):
             return 0
         return int(self.runs.members[run]) if self.runs else 1
@@ -54,9 +55,9 @@ class Samplers:
     """The noise, permute-and-flip and the weighted choice, scripted.
 
     Attributes:
-        noisy: The released numbers of a call, from how many there are.
-        winner: Which candidate (or run) a call chooses, from how many there are.
-        member: Which member of a run, from how many it has.
+        noisy: A function from the number of released numbers to the numbers.
+        winner: A function from the number of candidates (or runs) to the chosen one.
+        member: A function from the number of members of a run to the chosen one.
         calls: All calls so far.
     """
 
@@ -93,7 +94,7 @@ class ScriptedLaw:
 
 @contextmanager
 def scripted() -> Iterator[Samplers]:
-    """Puts scripted samplers in the place of all samplers; nothing is rehearsed with them."""
+    """Replaces all samplers by scripted ones; requests are not rehearsed with them."""
     samplers = Samplers()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pinq.curator.mechanisms._laplace", lambda scale: ScriptedLaw(samplers, Fraction(scale)))
@@ -107,7 +108,7 @@ def scripted() -> Iterator[Samplers]:
 
 
 def flip_law(scores: Sequence[int]) -> list[Polynomial]:
-    """Permute-and-flip: candidate r is visited at a uniform time u, everybody earlier was rejected, and it is accepted.
+    """Permute-and-flip: candidate r is visited at a uniform time u, all earlier ones were rejected, and r is accepted.
 
     So its chance is the integral of p_r times the product of 1 - u p_s over the others, with p = t^(best - score): a sum over the
     sets of others, each with the integral of u^size, 1 / (size + 1) (McKenna & Sheldon 2020).
@@ -142,7 +143,7 @@ def at_most(p: Chance, q: Chance, exponent: int) -> bool:
 
 
 def private(law: Law, neighbour: Law, exponent: int) -> bool:
-    """Whether no outcome tells two tables apart by more than t^-exponent, either way, whatever t is."""
+    """Whether each outcome's probabilities on two tables differ by at most the factor t^-exponent, for every t."""
     outcomes = law.keys() | neighbour.keys()
     never = (NOTHING, ONE)
     return all(
@@ -153,16 +154,16 @@ def private(law: Law, neighbour: Law, exponent: int) -> bool:
 
 
 def powers_within(epsilon: Fraction, scale: Fraction) -> int:
-    """The most whole powers of 1 / t, t = exp(-1 / scale), that exp(epsilon) holds."""
+    """The largest whole n with t^-n <= exp(epsilon), for t = exp(-1 / scale)."""
     return int(epsilon * scale // 1)
 
 
 def distances(outcomes: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """Which power of t each outcome's chance is on each table, but for a factor that all share; (outcomes, tables).
+    """The exponent of t in each outcome's probability on each table, up to a common factor; shape (outcomes, tables).
 
     Args:
-        outcomes: Released whole numbers, (outcomes, numbers).
-        exact: What noise is added to, (tables, numbers).
+        outcomes: Released whole numbers, shape (outcomes, numbers).
+        exact: The numbers without noise, shape (tables, numbers).
     """
     return np.abs(outcomes[:, None, :] - exact[None]).sum(axis=-1)
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Noise that is the same each time, so that what passed here passes elsewhere; `make explore` draws new noise.
+"""Noise that is the same in each run, so that a passing test passes elsewhere too; `make explore` draws new noise.
 
-The samplers of the product ask the operating system and cannot be seeded. In a process that tests, the random bits that
-they ask for come from a generator that the name of a test seeds (or the name of a fixture that several tests share, so
-that their order does not matter). Samplers, scales, sensitivities and all that is done with noise stay the product's.
+The product's samplers take random bits from the operating system and cannot be seeded. In a test process, the bits come
+from a generator that is seeded by the name of the test, or by the name of a fixture that several tests share, so that
+their order does not matter. Samplers, scales and sensitivities stay those of the product.
 
-Tests of the noise itself draw from the product's samplers, as do all processes that a test starts; they say how often a
-right sampler fails them: tests/support/laws/laws.py.
+Tests of the noise itself draw from the product's samplers, and so do all processes that a test starts. These tests state
+how often they fail for a correct sampler: tests/support/laws/laws.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OF_NOISE = ("tests/privacy/", "tests/contract/test_every_mechanism.py", "tests/i
 
 
 class Coins:
-    """What this process draws from: generators of the current name, or the operating system."""
+    """The source of this process's random bits: generators of the current name, or the operating system."""
 
     def __init__(self) -> None:
         self._numbers: np.random.Generator | None = None
@@ -53,7 +53,7 @@ class Coins:
 
     @contextmanager
     def apart(self, name: str | None) -> Iterator[None]:
-        """Draws under another name, after which the former goes on where it was."""
+        """Draws under another name; afterwards the former name continues where it was."""
         before = self._numbers, self._words
         self.seed(name)
         try:
@@ -86,14 +86,14 @@ def _of_the_product() -> Bits:
 
 
 def _forget_rehearsals() -> None:
-    """A kind of request that passed before draws nothing, and hides what a test breaks."""
+    """Forgets passed rehearsals, because a kind of request that passed is not rehearsed again and would hide faults."""
     if (rehearsal := sys.modules.get("pinq.curator.monitor")) is not None:
         rehearsal.passed_under.cache_clear()
 
 
 def take_over() -> None:
-    """Puts the samplers in their places, as far as these are imported."""
-    # Who is dealt into which shard follows from a salt of the ledger.
+    """Replaces the sources of random bits in all imported modules."""
+    # The salt of a ledger decides the shard of each person.
     if (ledger := sys.modules.get("pinq.ledger.ledger")) is not None:
         vars(ledger)["secrets"] = SimpleNamespace(token_hex=COINS.token_hex)
     if (bits := sys.modules.get("pinq.public.bits")) is not None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``plain_id3`` grows what the secure protocols must equal, by exact fractions.
+"""``plain_id3`` grows the tree that the secure protocols must equal, by exact fractions.
 
-Tests and benchmarks call it, who have all rows.
+It needs all rows; tests and benchmarks have them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def to_tree(task: Task, branches: Sequence[Branch]) -> Tree:
 def plain_id3(task: Task, holding: Holding, stop_share: Fraction, alpha: int) -> list[Branch]:
     """Grows the tree of SID3, SID3P and SID3T; nodes in the order of levels.
 
-    Of equal classes and equal attributes the first wins.
+    Among equal classes, and among equal attributes, the first wins.
     """
     rows, tree = holding.each, [Branch()]
     waiting = deque([(0, rows, tuple(range(len(task.sizes))))])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slow, obvious versions that decide what is right."""
+"""Slow and obvious versions of counting and of composition; the product must agree with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pinq.language.specs import Axis
 from pinq.public.schema import Schema
 
 Path = tuple[tuple[bytes, int], ...]
-"""A way down from the whole table: partition and index at each step. Names a part without the package's own keys."""
+"""The partition and the index of each step from the whole table; names a part without the package's keys."""
 
 
 def path_of(part: Part) -> Path:
@@ -42,7 +42,7 @@ def cost(asked: Iterable[tuple[PartSet, int]]) -> int:
 
 
 def disjoint(parts: PartSet) -> bool:
-    """Whether every two parts part ways: at the first step where they differ it is by the index of one partition."""
+    """Whether every two parts are disjoint: at their first different step they have the same partition, with different indexes."""
 
     def apart(one: Path, other: Path) -> bool:
         for here, there in itertools.zip_longest(one, other):
@@ -52,7 +52,7 @@ def disjoint(parts: PartSet) -> bool:
                 return True
         return False
 
-    # Splitting one part in two ways is refused even where nothing is asked twice, so look at all ways down.
+    # One part that is split in two ways is refused even if no part is queried twice, so all paths are compared.
     paths = [path_of(part) for part in parts]
     return all(apart(one, other) for one, other in itertools.combinations(paths, 2))
 
@@ -65,7 +65,7 @@ def encode(frame: pd.DataFrame, schema: Schema) -> dict[str, np.ndarray]:
 
 
 def members(part: Part, codes: dict[Any, np.ndarray]) -> np.ndarray:
-    """Which rows lie in a part."""
+    """Whether each row lies in a part."""
     inside = np.ones(len(next(iter(codes.values()))), dtype=bool)
     for partition, index in part.steps():
         for axis, place in zip(partition.axes, np.unravel_index(index, partition.shape), strict=True):
@@ -101,7 +101,7 @@ def tabulate(
 
 
 def _row_sums(parts: PartSet, axes: Sequence[Axis], codes: dict[Any, np.ndarray], sums: Any) -> np.ndarray:
-    """Sums of a function of a row, which is asked for each row alone, in Python's own integers."""
+    """Sums of a function of a row, computed row by row, in Python's integers."""
     table = np.zeros((len(parts), *(axis.size for axis in axes), sums.width), dtype=object)
     places = [axis.parts_of(codes[axis.column]) for axis in axes]
     inputs = [axis.parts_of(codes[axis.column]) for axis in sums.inputs]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``plain_topdown`` grows what FederatedTopDown must equal without noise: Algorithm 1 of Wang, Dick & Balcan 2020.
+"""``plain_topdown`` grows the tree that FederatedTopDown must equal without noise: Algorithm 1 of Wang, Dick & Balcan 2020.
 
 It has all rows, and counts them with pandas, one split after the other.
 """
@@ -49,7 +49,7 @@ def plain_topdown(
     """
     nodes, waiting = [PlainNode(rows, 0)], {0: _best(rows, target, functions, criterion)}
     for _ in range(max_nodes):
-        # Line 12: a child of fewer than epsilon / M of all rows is not split; sec. 4: nor what gains too little.
+        # Line 12: a child with fewer than epsilon / M of all rows is not split; sec. 4: nor one with too little gain.
         priority = [
             (gain * len(nodes[leaf].rows), leaf)
             for leaf, (gain, _) in waiting.items()

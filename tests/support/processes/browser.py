@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real browser for tests: Debian's Chromium without a window, spoken to over a pipe in its own protocol (CDP)."""
+"""A real browser for tests: Chromium without a window, controlled over a pipe by its protocol (CDP)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 KEYS = {"Delete": (46, ""), "Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " "), "Escape": (27, "")}
 SECONDS = 60.0
-READY = "(window.did_handshake ?? true)"  # before it, a page may send two steps of a user in the wrong order
+READY = "(window.did_handshake ?? true)"  # earlier, a page may send two steps of a user in the wrong order
 
 
 class Browser:
@@ -29,7 +29,7 @@ class Browser:
         self._buffer, self._number = b"", 0
         self._session: str | None = None
         self.console: list[str] = []
-        self.clicks, self.values = 0, 0  # that its user made and typed since somebody looked
+        self.clicks, self.values = 0, 0  # of the user since `counted`
         target = self._send("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
@@ -56,7 +56,7 @@ class Browser:
         self._leave(lambda: self._send("Page.navigate", url=url))
 
     def click(self, selector: str) -> None:
-        """Presses what a selector finds, and waits for the page that it leads to."""
+        """Clicks the element of a selector, and waits for the next page."""
         self._leave(lambda: self.js(f"document.querySelector({json.dumps(selector)}).click()"))
 
     def type(self, selector: str, text: str) -> None:
@@ -71,7 +71,7 @@ class Browser:
         self._send("Input.insertText", text=text)
 
     def fill(self, label: str, text: str) -> None:
-        """Types into the field of a label, once it can be typed into, in the place of what is there."""
+        """Replaces the text of the field with a label, as soon as the field is ready."""
         self.wait(
             f"{READY} && ((one) => one && (one.focus(), one.select && one.select(), document.activeElement === one))({_labelled(label)})"
         )
@@ -102,12 +102,12 @@ class Browser:
         self.clicks += 2
 
     def counted(self) -> tuple[int, int]:
-        """How many clicks were made and values typed since this was asked last."""
+        """The numbers of clicks and of typed values since the last call."""
         made, self.clicks, self.values = (self.clicks, self.values), 0, 0
         return made
 
     def _point_at(self, one: str) -> None:
-        """Presses the mouse where an element is."""
+        """Clicks the mouse in the middle of an element."""
         place = (
             f"(({{x, y, width, height}}) => ({{x: x + width / 2, y: y + height / 2}}))(({one}).getBoundingClientRect())"
         )
@@ -125,7 +125,7 @@ class Browser:
                 raise AssertionError(f"{text!r} is not to be read in:\n{self.text}") from None
 
     def press(self, key: str, *, shift: bool = False, leads: bool = False) -> None:
-        """Presses a key; ``leads``: to another page, which is waited for."""
+        """Presses a key; with ``leads``, waits for the next page."""
         code, text = KEYS[key]
         about = {
             "key": key,
@@ -141,7 +141,7 @@ class Browser:
         self._leave(stroke) if leads else stroke()
 
     def resize(self, width: int, height: int, *, phone: bool = False) -> None:
-        """The window's size."""
+        """Sets the window's size."""
         self._send(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -151,14 +151,14 @@ class Browser:
         )
 
     def prefer(self, scheme: str) -> None:
-        """``light`` or ``dark``, and nothing that moves."""
+        """Sets the colour scheme, ``light`` or ``dark``, without animations."""
         features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
         self._send(
             "Emulation.setEmulatedMedia", features=[{"name": name, "value": features[name]} for name in features]
         )
 
     def on(self, medium: str) -> None:
-        """``screen``, or ``print`` for what stands on paper."""
+        """Sets the medium: ``screen``, or ``print`` for paper."""
         self._send("Emulation.setEmulatedMedia", media=medium)
 
     # What a user sees
@@ -170,7 +170,7 @@ class Browser:
         return done["result"].get("value")
 
     def wait(self, expression: str) -> None:
-        """Until an expression is true in the page; a focus, say, comes only with the next picture."""
+        """Waits until an expression is true in the page; for example, a focus changes only with the next frame."""
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             try:
@@ -182,17 +182,17 @@ class Browser:
         raise AssertionError(f"never true: {expression}")
 
     def wait_for_focus(self, selector: str) -> None:
-        """Until what a selector finds has the focus."""
+        """Waits until the element of a selector has the focus."""
         self.wait(f"document.activeElement.matches({json.dumps(selector)})")
 
     @property
     def text(self) -> str:
-        """What can be read."""
+        """The visible text."""
         return str(self.js("document.body.innerText"))
 
     @property
     def focused(self) -> str:
-        """What has the focus, by its name or text."""
+        """The name or text of the element with the focus."""
         return str(
             self.js(
                 "(e => e.labels && e.labels[0] ? e.labels[0].innerText : (e.getAttribute('aria-label') || e.innerText || e.tagName))(document.activeElement)"
@@ -200,7 +200,7 @@ class Browser:
         ).strip()
 
     def tree(self) -> list[dict[str, Any]]:
-        """What a screen reader is told: role and name of everything that is not ignored."""
+        """The role and name of each element that a screen reader reads."""
         nodes = self._send("Accessibility.getFullAXTree")["nodes"]
         return [
             {
@@ -255,7 +255,7 @@ def _labelled(label: str) -> str:
 
 
 def _pipe() -> tuple[int, int]:
-    """A pipe whose ends are none of 0 to 9: the browser has its own 3 and 4, and a shell names only single digits for certain."""
+    """A pipe with descriptors above 9: the browser needs 3 and 4, and shells need not support larger ones in redirections."""
     ends = os.pipe()
     high = fcntl.fcntl(ends[0], fcntl.F_DUPFD_CLOEXEC, 10), fcntl.fcntl(ends[1], fcntl.F_DUPFD_CLOEXEC, 10)
     for end in ends:

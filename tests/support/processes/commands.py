@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the ``pinq`` command as its tests do: in this process, or in one of its own."""
+"""Runs the ``pinq`` command for tests: in this process, or in a new one."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from pinq.cli.main import app
 from tests.support.processes.forked_processes import run_pinq
 
-# What the functions make is the same each time, and takes longer than most commands: it is put together once a process.
+# The parser of all commands takes longer to build than most commands run, so it is built once for each process.
 vars(typer.testing)["_get_command"] = cache(vars(typer.testing)["_get_command"])
 
 HOSTILE = ['"; drop table x; --', "[red]x[/red]", "名前 ünïcode", "age:30"]
@@ -42,7 +42,7 @@ def process(*words: object, **settings: str) -> subprocess.CompletedProcess[str]
 
 
 def failed(result: Any, text: str, status: int = 1) -> None:
-    """One line on the error stream, the right exit status, no traceback; below it nothing but values as they are read."""
+    """Requires one line on the error stream, the exit status, and no traceback; below the line only values as they are read."""
     assert result.exit_code == status
     assert text in result.stderr
     assert result.stdout == ""

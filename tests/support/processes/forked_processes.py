@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of the ``pinq`` command that share one start: each is forked from a process that has imported everything.
 
-Importing what a server needs takes 1.5 seconds of a core, forking it a few thousandths. What runs is the
-command itself, in a process of its own with its own environment and streams, that can be stopped and killed.
+The imports of a server take 1.5 seconds of a core, a fork a few milliseconds. The forked process is the command
+itself, with its own environment and streams, and can be stopped and killed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
-# All that a command imports when it is asked. What is missing here makes each process slower, and changes nothing else.
+# All modules that commands import late. A missing entry makes each process slower, and changes nothing else.
 IMPORTED = [
     "pinq.cli.main",
     "pinq.engine",
@@ -51,13 +51,13 @@ class PinqProcess:
     """A running ``pinq`` command, with the methods of ``subprocess.Popen`` that tests use.
 
     Args:
-        words: What follows ``pinq`` on the command line.
-        output: The file that its standard output is appended to.
-        errors: The file that its standard error is appended to.
-        environment: All of its environment variables; those of this process where None are given.
-        shutdown_seconds: How long a server finishes what runs; where None is given, as long as it is meant to.
-        program: Python to run in place of the command.
-        typed: What its standard input is read from; nothing where None is given.
+        words: The words after ``pinq`` on the command line.
+        output: The file to which its standard output is appended.
+        errors: The file to which its standard error is appended.
+        environment: All of its environment variables; by default those of this process.
+        shutdown_seconds: The seconds in which a stopped server finishes its requests; None for the product's.
+        program: A Python program to run instead of the command.
+        typed: The file of its standard input; None for an empty input.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class PinqProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The number of the process."""
         return cast(int, self._process.pid)
 
     def poll(self) -> int | None:
@@ -139,8 +139,8 @@ def run_pinq(
         return subprocess.CompletedProcess(words, process.wait(), output, errors)
 
 
-# What a shell starts in the place of `pinq`: it asks for a process with its own words, folder, environment and
-# streams, hands on the signals that it gets, and ends as that process does.
+# The program that a shell starts instead of `pinq`: it requests a process with its own words, folder, environment and
+# streams, passes signals on to it, and ends with its exit status.
 STARTER = """#!{python} -IS
 import json, os, signal, socket, sys
 signals = signal.SIGTERM, signal.SIGHUP, signal.SIGINT
@@ -202,7 +202,7 @@ def _run(
     """Becomes the command; runs in the forked process."""
     for stream, file in ((1, output), (2, errors)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), stream)
-    # As a command's is: its processes have it too.
+    # Descriptor 0, as in a command, so that child processes inherit it.
     sys.stdin = os.fdopen(os.dup2(os.open(typed or os.devnull, os.O_RDONLY | os.O_NOCTTY), 0))
     os.chdir(folder)  # the process that forks is where it was started
     os.environ.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that charges a ledger and is killed at its commit. Nothing that takes long to import stands here."""
+"""A process that charges a ledger and is killed at its commit. This module imports nothing slow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def killed_at_commit(
 
     Args:
         url: The ledger.
-        at: What the time is there.
+        at: The time of the process's clock.
         analyst, request, demand, nano: The charge.
         when: ``before the commit`` or ``after the commit``.
     """
@@ -42,7 +42,7 @@ def _charge_and_die(url: str, at: datetime, analyst: str, request: str, demand: 
     right = kind.commit
 
     def deadly(self: Any) -> None:
-        self.run("SELECT 1")  # the database has it all, and forgets it unless it is committed
+        self.run("SELECT 1")  # the database has the whole charge, and drops it without a commit
         if when == "after the commit":
             right(self)
         os.kill(os.getpid(), signal.SIGKILL)

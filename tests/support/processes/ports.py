@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports for servers of tests, of which no other test and no client gets one meanwhile."""
+"""Ports for servers of tests; no other test and no client gets the same port meanwhile."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["free_port"]
 FIRST, OF_A_WORKER, WORKERS = 20_000, 1_000, 12
 APART = 10  # workers of a server take the next ones for their metrics
 
-# Systems give outgoing connections ports from 32,768 on, so one of those that was free a moment ago
-# may be a client's now. These are below, a thousand for each worker of a run, from anywhere among them.
+# Systems give outgoing connections ports from 32,768 on, so a free port above can become a client's at any moment.
+# These ports are below: a thousand for each worker of a run, beginning at a random one.
 _worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
 _numbers = itertools.count(random.randrange(OF_A_WORKER))
 

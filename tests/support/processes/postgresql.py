@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real PostgreSQL server for tests, where one is installed."""
+"""A real PostgreSQL server for tests, if PostgreSQL is installed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SKIPPED = "NO POSTGRESQL: apt-get install postgresql to test the shared ledger"
 
 
 def kind_of(ledger: str | None) -> str:
-    """Which database a ledger is in; None for the file beside the source."""
+    """The kind of database of a ledger; None means the file beside the source."""
     return "PostgreSQL" if ledger is not None and ledger.startswith("postgresql") else "SQLite"
 
 
 @contextmanager
 def running() -> Iterator[str]:
-    """A fresh server on a free port of this machine; as root it runs as the user postgres, for it refuses root."""
+    """A new server on a free port of this machine; for root it runs as the user postgres, because it refuses root."""
     where = (BIN or Path(shutil.which("initdb") or "").parent).resolve()
     root = os.geteuid() == 0
     home = Path(tempfile.mkdtemp(prefix="pinq-postgresql-"))
@@ -73,7 +73,7 @@ def database(url: str) -> str:
 
 
 def drop(url: str) -> None:
-    """Removes a database that ``database`` made, whoever has it open: each is some hundred files."""
+    """Removes a database of ``database``, even if it is in use, because each has some hundred files."""
     server, name = url.rsplit("/", 1)
     _administer(f"{server}/postgres", f"DROP DATABASE {name} WITH (FORCE)")
 

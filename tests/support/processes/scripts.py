@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a script in this process, which has imported what it needs; the ``pinq`` commands that it starts are forked."""
+"""Runs a script in this process, which has its imports already; the ``pinq`` commands that it starts are forked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Popen = subprocess.Popen
 
 
 class ForkedCommand(PinqProcess):
-    """A ``pinq`` command with what ``subprocess.run`` uses of a ``Popen``; its streams are files, or pipes until it exits."""
+    """A ``pinq`` command with the methods of ``Popen`` that ``subprocess.run`` uses; its streams are files."""
 
     def __init__(self, args: list[str], *, stdout: Any, stderr: Any) -> None:
         self.args, self._cleanup = args, contextlib.ExitStack()

@@ -39,7 +39,7 @@ COLUMNS: dict[str, Any] = {
 
 
 def patients(rows: int, seed: int) -> pd.DataFrame:
-    """Rows that fit ``COLUMNS``; who smokes or is old is ill more often."""
+    """Rows that fit ``COLUMNS``; smokers and old people are ill more often."""
     rng = np.random.default_rng(seed)
     smokes, age = rng.random(rows) < 0.4, rng.integers(0, 100, rows)
     ill = rng.random(rows) < 0.1 + 0.5 * smokes + 0.3 * (age > 60)
@@ -68,10 +68,10 @@ def session_of(
 
 
 class Wires:
-    """Links among parties of one event loop; what is sent stays to be looked at.
+    """Links among parties of one event loop, with all sent messages.
 
     Attributes:
-        sent: By sender and receiver what was sent, each with its step.
+        sent: The messages of each sender and receiver, each with its step.
     """
 
     def __init__(self, parties: int) -> None:
@@ -84,7 +84,7 @@ class Wires:
         return Wire(self, party)
 
     async def receive(self, sender: int, receiver: int, number: int) -> tuple[str, bytes]:
-        """The message with a number, when it is there."""
+        """Waits for the message with a number, and returns it."""
         while len(self.sent.get((sender, receiver), ())) <= number:
             self._news.clear()
             await self._news.wait()
@@ -114,7 +114,7 @@ class Wire(Link):
 
 
 def with_plain_noise(parties: SecureFederation, seed: int) -> SecureFederation:
-    """The same parties, their noise as wide but drawn at once: where a test looks at what is asked, not at what is opened."""
+    """The same parties with noise of the same width, drawn once for all: for tests of queries, not of opened values."""
     draw = np.random.default_rng(seed)
 
     def add_up(asked: JointSum, own: OwnRows) -> np.ndarray:
@@ -165,14 +165,14 @@ def certify(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 class Consortium:
-    """Three providers, each with a folder of its own: rows, policy, certificate, and a session file that they all have.
+    """Three providers, each with a folder of rows, policy, certificate, and the common session file.
 
     Args:
-        folder: Where.
-        rows: Of each party.
+        folder: The folder of all three.
+        rows: The rows of each party, approximately.
         tls: Whether there are certificates.
-        policy: Of each policy.
-        session: Of the session.
+        policy: Further fields of each policy.
+        session: Further fields of the session.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Consortium:
         return PinqProcess(words, output=output, errors=errors, program=program)
 
     def run(self, *options: str) -> list[str]:
-        """All parties to the end; what each said. Fails where one failed."""
+        """Runs all parties to the end; returns the messages of each. Fails if a party failed."""
         running = [self.join(party, *options) for party in range(len(NAMES))]
         said = [process.communicate(timeout=120)[1] for process in running]
         assert [process.returncode for process in running] == [0] * len(NAMES), said

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owners with one task: a federation of them, with something that happens in the middle, or with an ear on what is asked."""
+"""A federation of owners with one task, also with an event in the middle, or with a record of its queries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEMA = Schema(
 
 
 def rows(count: int, seed: int = 0) -> pd.DataFrame:
-    """The class is whether x is large, but for job c, where it is whether x is small."""
+    """Rows of class p if x is large; for job c, if x is small."""
     random = np.random.default_rng(seed)
     x, job = random.integers(0, 100, count), random.choice(list("abc"), count)
     return pd.DataFrame({"x": x, "job": job, "y": np.where((x >= 50) ^ (job == "c"), "p", "n")})
@@ -38,7 +38,7 @@ def federation(*sizes: int, epsilon: Any = 1, **named: Any) -> Federation:
 
 
 class Interrupted(Federation):
-    """Something happens before a round of questions."""
+    """A federation with an event before one round of queries."""
 
     def __init__(self, *args: Any, before: int, happens: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -52,7 +52,7 @@ class Interrupted(Federation):
 
 
 class Noted(Federation):
-    """Keeps who was asked to choose, and at which loss."""
+    """A federation that records the owner and the loss of each choice."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

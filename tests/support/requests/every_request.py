@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that can be asked, from the catalogues: a spec, family, loss or score that is added later is missed by no test."""
+"""All possible requests, from the catalogues, so that tests include each later spec, family, loss and score."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def named(request: Request) -> set[str]:
 
 
 def requests() -> Iterator[Request]:
-    """A request for each way to ask by each spec, family and score, alone and together; some fit no verb."""
+    """A request of each verb for each spec, family and score, alone and together; some of them are refused."""
     number = itertools.count()
 
     def made(verb: Any, **fields: Any) -> Request:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of faults ask of a handle and its ledger."""
+"""Checks of a handle and its ledger, for tests of faults."""
 
 from __future__ import annotations
 

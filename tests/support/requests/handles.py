@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles of this process, and what stands behind them, for tests that look behind the wall."""
+"""Handles of this process with their ledgers and engines, for tests of the provider's side."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _kept: OrderedDict[tuple[str, bytes], Codes] = OrderedDict()
 def simulated(
     schema: Schema, *, rows: int = 10_000, epsilon: EpsilonLike = 1.0, data: Any = None, seed: int = 0
 ) -> PrivateQueryable:
-    """What ``pinq.simulate`` gives, with the rows encoded once for all tests of a process.
+    """A handle like that of ``pinq.simulate``, with rows that are encoded once for all tests of a process.
 
-    Each handle has a ledger, noise and coins of its own: they share the codes of equal rows, which
-    nobody changes. Encoding a small table takes longer than most fits.
+    Each handle has its own ledger and noise. Only the codes of equal rows are shared, and no code changes them,
+    because encoding a small table takes longer than most fits.
     """
     ledger, budget = Ledger("sqlite://", "simulated"), Epsilon.of(epsilon)
     ledger.declare(schema.digest, budget, {})
@@ -49,7 +49,7 @@ def engine_on(policy: Policy, data: Any, salt: bytes) -> ArrayEngine:
     if key not in _kept:
         engine, _ = open_engine(policy, data=data, salt=salt)
         assert isinstance(engine, ArrayEngine)
-        if policy.privacy_unit != "row":  # which rows of a unit are kept does
+        if policy.privacy_unit != "row":  # the salt decides which rows of a unit are kept
             return engine
         assert engine._codes is not None
         _kept[key] = engine._codes
@@ -60,19 +60,19 @@ def engine_on(policy: Policy, data: Any, salt: bytes) -> ArrayEngine:
 
 
 def ledger_of(handle: Any) -> Ledger:
-    """Where the handle's requests are charged."""
+    """The ledger that the handle's requests charge."""
     ledger = handle._session._curator.ledger
     assert isinstance(ledger, Ledger)
     return ledger
 
 
 def engine_of(handle: Any) -> Any:
-    """What the handle's answers are computed from."""
+    """The engine that computes the handle's answers."""
     return handle._session._curator._engine
 
 
 def engine_over(policy: Policy, *, data: Any = None, salt: bytes = b"") -> Any:
-    """An engine on a policy's source, or on ``data``. Each test knows which kind of table it asks it for."""
+    """An engine on a policy's source, or on ``data``."""
     engine, _ = open_engine(policy, data=data, salt=salt)
     return engine
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random demands: what analysts can ask of a tree of partitions, and more than they can, as parts that overlap."""
+"""Random demands on a tree of partitions: possible ones, and impossible ones with overlapping parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def path(draw: random.Random) -> Path:
 
 
 def demand(draw: random.Random) -> Demand:
-    """The demand of one to four parts, asked themselves or all parts of a partition alike."""
+    """The demand of one to four nodes: of the node itself, or of all parts of a partition of it."""
     chosen = [path(draw) for _ in range(draw.choice([1, 1, 1, 2, 3, 4]))]
     above = sorted(
         {each[:depth] for each in chosen for depth in range(1, len(each) + 1)}, key=lambda each: (len(each), each)

@@ -19,7 +19,7 @@ VERBS = ("noisy_count", "noisy_sum", "exp_mech")
 
 
 def random_ledger(draw: random.Random, url: str | Path = "sqlite://") -> Ledger:
-    """A ledger after some twenty acts in a random order; what is refused is part of it."""
+    """A ledger after about twenty random acts, refused ones included."""
     ledger = Ledger(url, f"d{draw.randint(1, 9)}")
     ledger.declare("x", Epsilon(draw.randint(40, 200)), {"max_rows": 9})
     for number in range(draw.randint(5, 30)):
