@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 import numpy as np
 
 from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, loss_text, remember_fit, require_given, silenced
+from miners.budget.room import Storage, public_handle
 from miners.fitted.model_card import ModelCard, Reliability, determination, model_card
 from miners.fitted.node import as_array, param_out, read_stored
 from miners.fitted.route import Frame, encode, encode_values, values_of
@@ -134,8 +135,17 @@ class FitPlan(ABC, Generic[Source]):
     def warnings(self, rows: int | None) -> tuple[str, ...]:
         """Likely problems, one sentence each, for a number of rows; None for ``max_rows``."""
 
-    def rehearse(self, handle: PrivateQueryable) -> None:
-        """Raises the refusals of the heaviest queries, before any is paid; by default there are none."""
+    @abstractmethod
+    def rehearse(self, handle: PrivateQueryable) -> Storage:
+        """Raises the refusals of the heaviest queries, before any is paid.
+
+        Returns:
+            The largest number of bytes that a ledger keeps of all queries.
+        """
+
+    def require(self, handle: PrivateQueryable) -> None:
+        """Raises every refusal that public facts foresee, before anything is paid."""
+        self.rehearse(handle).require(handle.budget.room)
 
     @property
     def needed(self) -> Epsilon:
@@ -217,7 +227,7 @@ class Miner(Parameterised, ABC):
             require_given(self)
             warnings = fit.warnings(None)
             if reuse is False:
-                fit.rehearse(handle)
+                fit.require(handle)
             querying, certificate = begin_fit(
                 self, handle, target or None, fit.needed, warnings, reuse=reuse, before=fit.before
             )
@@ -238,7 +248,9 @@ class Miner(Parameterised, ABC):
             rows: The number of rows of the table, if it is known; by default the schema's
                 ``max_rows``. It serves the warning only.
         """
-        return self._checked(required_schema(schema), target).plan(rows)
+        fit = self._checked(required_schema(schema), target)
+        fit.rehearse(public_handle(schema))
+        return fit.plan(rows)
 
     @property
     def unspent_(self) -> Fraction:

@@ -25,9 +25,10 @@ import numpy as np
 import pandas as pd
 
 from miners.budget.plan import NOT_GIVEN, Plan, PlanLine, count_line, count_scale, rows_text, spread, tell
+from miners.budget.room import Storage, bytes_of
 from miners.distances.arithmetic import conditionals, embedding, pairwise, symmetric_uncertainty, value_distances
 from miners.distances.plot import LIMITS, contexts_text, fitted_html, plot_context, plot_distances
-from miners.estimator import FitPlan, Miner, public_schema, require_word, required_schema
+from miners.estimator import FitPlan, Miner, public_schema, require_word
 from miners.fitted.route import Frame, encode
 from miners.growth.candidates import multiway_splits
 from miners.pictures import Axes
@@ -166,6 +167,15 @@ class ContextTask(FitPlan["PrivateQueryable"]):
             "distances between its rare values are unreliable. "
             "A larger `epsilon`, fewer targets or a smaller `k` helps.",
         )
+
+    def rehearse(self, handle: PrivateQueryable) -> Storage:
+        pairs = self.selection_pairs or self._all_pairs
+        cells = sorted((self.parts(first) * self.parts(second) for first, second in pairs), reverse=True)
+        tables = bytes_of(sum(cells[: self.max_pairs]), self.max_pairs) if self.table_epsilon else 0
+        if not self.choices:
+            return Storage(tables + bytes_of(sum(cells), len(cells)))
+        members = sum(split.member_bytes(self.schema) for split in self.splits.values())
+        return Storage(tables + self.choices * (bytes_of(1) + members))
 
     def learn(self, source: PrivateQueryable) -> LearnedDistances:
         contexts, tables = select(source, self)
@@ -495,7 +505,7 @@ class DPDilca(Miner):
             rows: The number of rows of the table, if it is known; by default the schema's
                 ``max_rows``. It serves the warning only.
         """
-        return self._checked(required_schema(schema), target).plan(rows)
+        return super().plan(schema, cast("str", target), rows=rows)
 
     def pairwise(self, X: Frame, Y: Frame | None = None) -> np.ndarray:
         """The distances between the records of two tables, for ``metric="precomputed"``.

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 from miners.budget.plan import Plan, loss_text, remember_fit, require_budget, require_given, silenced, warn_before_fit
+from miners.budget.room import public_handle
 from miners.estimator import FitPlan, Miner, public_schema, required_schema
 from miners.federated.federation import Ability, CountSource, Dropped, Federation, OwnerFailed, spent_text
 from pinq.analyst.queryable import PrivateQueryable, reusing
@@ -187,7 +188,7 @@ class OwnersMiner(Miner):
             if needed is not None and needed not in source.abilities:
                 raise QueryError(UNABLE[needed].format(strategy=self.strategy))
             if not resume:  # part of an interrupted fit is paid
-                source.each_handle(fit.rehearse)
+                source.each_handle(fit.require)
                 name = f"{type(self).__name__}.fit"
                 source.each(partial(require_budget, needed=total, name=name, act=f"miners.{name} of {target}"))
                 warn_before_fit(self, handle, total, fit.warnings(None))
@@ -231,7 +232,9 @@ class OwnersMiner(Miner):
             rows: The number of rows of all owners, if it is known; it serves the warning only.
         """
         count = whole_number("owners", owners, 1, 10**6)
-        return cast("OwnersFit", self._checked(required_schema(schema), target)).among(count).plan(rows)
+        fit = cast("OwnersFit", self._checked(required_schema(schema), target)).among(count)
+        fit.rehearse(public_handle(schema))
+        return fit.plan(rows)
 
     @property
     def _took_part(self) -> Participants:

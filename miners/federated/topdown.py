@@ -40,6 +40,7 @@ from miners.budget.plan import (
     spread,
     tell,
 )
+from miners.budget.room import Storage
 from miners.estimator import Classifier, GrownMiner, require_varied, require_word
 from miners.federated.best_first import BestFirst, LocalChoice
 from miners.federated.federation import (
@@ -82,7 +83,7 @@ from miners.trees.diffp_c45 import LEAF_SHARE
 from miners.trees.tree_miner import MAX_DEPTH
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError
-from pinq.language.queries import MAX_NODES
+from pinq.language.queries import MAX_NODES, PART_BYTES
 from pinq.language.specs import MAX_PARTS
 from pinq.public.checks import many, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike
@@ -230,11 +231,14 @@ class OwnersTreeFit(OwnersFit):
             raise QueryError(f"strategy 'single' learns from one owner, and there are {owners}.")
         return replace(self, strategy=replace(self.strategy, owners=owners), resume=resume)
 
-    def rehearse(self, handle: PrivateQueryable) -> None:
-        """Rehearses the growth of one level."""
-        with rehearsing(handle) as rehearsal:
+    def rehearse(self, handle: PrivateQueryable) -> Storage:
+        """Rehearses the growth of one level. Later requests may be about one node each."""
+        with rehearsing(handle) as (rehearsal, asked):
             root = replace(self.strategy, owners=1, depth=min(1, self.strategy.depth))
             root.grow(GrowthTask(Federation([rehearsal]), root.problem))
+        below = len(asked) * PART_BYTES * MAX_DEPTH
+        node = below + sum(request.stored(self.strategy.problem.schema) for request in asked)
+        return Storage(node, WIDEST * node, "max_nodes", self.strategy.max_nodes)
 
     def learn(self, source: CountSource) -> Tree:
         problem = self.strategy.problem

@@ -165,11 +165,17 @@ class TreeStrategy(StepQueries):
     Attributes:
         trees: The number of trees that grow together, each from a shard; 1 for one tree on all rows.
         certainty: C4.5's certainty factor; None for no pruning.
+        room: The number of bytes that the ledger keeps of nodes and of choices.
+        node_bytes: The largest number of these bytes that describe a node.
+        choice_bytes: The largest number for a node's choice.
     """
 
     epsilon: Epsilon
     trees: int = 1
     certainty: float | None = None
+    room: float = math.inf
+    node_bytes: int = 0
+    choice_bytes: int = 0
 
     spends_rest: ClassVar[bool] = True
 
@@ -263,16 +269,18 @@ def in_pieces(ask: Callable[[Any, Any], list[Any]], parts: Any, entries: Sequenc
 
 
 @contextmanager
-def rehearsing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
-    """Gives a handle with dummy answers; then previews its last query of each kind.
+def rehearsing(handle: PrivateQueryable) -> Iterator[tuple[PrivateQueryable, list[Request]]]:
+    """Gives a handle with dummy answers and the list of its queries; then previews its last query of each kind.
 
     So the preview refuses a query before any query is paid for. All parts are as large as possible, and at most one
     part chooses, the first of its candidates.
     """
     last: dict[tuple[type[Query], type | None], tuple[Session, Request]] = {}
+    asked: list[Request] = []
 
     def ask(session: Session, request: Request) -> Answer:
         last[type(request.query), type(request.score)] = session, request
+        asked.append(request)
         schema, random = session.schema, np.random.default_rng(0)
         splits = (
             candidate.as_spec or random_split(schema, [*candidate.columns()], Part(), random)
@@ -292,7 +300,7 @@ def rehearsing(handle: PrivateQueryable) -> Iterator[PrivateQueryable]:
             rows=tuple(map(float, values)) if request.verb == "noisy_avg" else None,
         )
 
-    yield handle.through(ask)
+    yield handle.through(ask), asked
     for session, request in reversed(last.values()):  # the first kind last: the fit asks such a query next
         session.preview(request)
 
@@ -317,18 +325,19 @@ def grow(roots: Parts, strategy: TreeStrategy) -> list[list[OpenNode]]:
 
 def _grow(level: Level, nodes: list[OpenNode], strategy: TreeStrategy) -> list[Level]:
     """Adds all nodes below a level to ``nodes``; returns all levels, this one first."""
-    levels = [level]
+    levels, chosen = [level], 0
     for steps in strategy.recipe.levels:
         described = [step for step in steps if step.name in DESCRIBING]
         for step in described:
             _describe(level, step, strategy)
         # Of three nodes one is too small, and one finds no split: the first becomes a leaf after
         # the steps that describe it, the second after those that choose, too; the third is split.
-        large = _worth_splitting(level, len(nodes), strategy)
+        large = _worth_splitting(level, len(nodes), chosen, strategy)
         _end_early(level, ~large, described, strategy)
         level = level.only(large)
         if not level.nodes:
             return levels
+        chosen += len(level.nodes)
         splits = strategy.choose(level)
         splittable = np.array([split is not None for split in splits])
         _end_early(level, ~splittable, strategy.without_split(level.number), strategy)
@@ -435,12 +444,12 @@ def _ask_classes(level: Level, epsilon: Epsilon, strategy: TreeStrategy) -> None
         node.observe(cells, count_variance(scale), scale)
 
 
-def _worth_splitting(level: Level, grown: int, strategy: TreeStrategy) -> np.ndarray:
+def _worth_splitting(level: Level, grown: int, chosen: int, strategy: TreeStrategy) -> np.ndarray:
     """The nodes of a level that are split, shape (nodes,): the large ones, the largest first.
 
     A tree needs no more leaves than the table has rows, and a great depth would make millions. So
-    the largest nodes are split while one request can name their children. A request names its parts
-    and all parts above them; the request that ends paths names all nodes.
+    the largest nodes are split while one request can name their children, and the ledger can keep their answers. A
+    request names its parts and all parts above them; the request that ends paths names all nodes.
     """
     sizes = np.array([node.rows for node in level.nodes])
     large = sizes >= np.array([strategy.threshold(node) for node in level.nodes])
@@ -453,6 +462,8 @@ def _worth_splitting(level: Level, grown: int, strategy: TreeStrategy) -> np.nda
     # Of a small table, too, 4,096 parts may be asked.
     numbers = min(MAX_PARTS, max(4096, strategy.schema.max_rows))
     large[order[needed > min(numbers // strategy.cells, MAX_NODES - named)]] = False
+    stored = (grown + np.cumsum((large * max_parts)[order])) * strategy.node_bytes
+    large[order[stored + (chosen + np.cumsum(large[order])) * strategy.choice_bytes > strategy.room]] = False
     return large
 
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 import numpy as np
 
 from miners.budget.plan import NOT_GIVEN, PlanLine, count_scale, spread
+from miners.budget.room import Storage, bytes_of
 from miners.estimator import FitPlan, Miner
+from miners.growth.target_range import HISTOGRAM
 from miners.linear.moments import ROOT, Coordinates, Norm, noise_edge, product_line, scale_line
 from miners.pictures import Axes, named_map, shorten
 from pinq.errors import QueryError
@@ -179,9 +181,10 @@ class LinearFit(FitPlan["PrivateQueryable"]):
         noise = ROOT * count_scale(self.schema, self.costs[-1]) * self.norm.limit("all")
         return noise_edge(noise, self.norm.entries) * (self.classes if self.by_class else 1) / max(rows, 1)
 
-    def rehearse(self, handle: PrivateQueryable) -> None:
+    def rehearse(self, handle: PrivateQueryable) -> Storage:
         parts = handle.partition(Values(self.target)) if self.by_class or self.shape == "pooled" else handle
-        parts.preview("noisy_sum", self.heaviest, epsilon=self.costs[-1])
+        heaviest = parts.preview("noisy_sum", self.heaviest, epsilon=self.costs[-1]).stored
+        return Storage(len(self.costs) * (heaviest + bytes_of(2 * HISTOGRAM)))
 
     @property
     def total(self) -> Epsilon:

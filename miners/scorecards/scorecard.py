@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from miners.budget.plan import NOT_GIVEN, PlanLine, count_line, count_scale, rows_text, tell
+from miners.budget.room import Storage, bytes_of
 from miners.estimator import Classifier, FitPlan, Miner, Regressor, require_varied
 from miners.growth.candidates import attribute_cells, attribute_names, attribute_pairs
 from miners.pictures import Axes
@@ -64,8 +65,11 @@ class CardFit(FitPlan[Any]):
         cells = [self._size(spec) for spec in self.offered]
         return min(len(self.costs.steps), self.objective.steps(self.costs.total, cells))
 
-    def rehearse(self, handle: PrivateQueryable) -> None:
+    def rehearse(self, handle: PrivateQueryable) -> Storage:
         """Previews the heaviest queries: the last ones, with the largest possible card.
+
+        Returns:
+            The bytes that a ledger keeps of all queries.
 
         Raises:
             QueryError: One would take more work than the policy allows for a request.
@@ -74,11 +78,12 @@ class CardFit(FitPlan[Any]):
         objective, tables, steps = self.objective, self.costs.tables, self.costs.steps
         rows = objective.rows(handle.parts())
         by_size = sorted(self.offered, key=self._size, reverse=True)
+        stored, step = len(self.costs.bases) * bytes_of(self._size(objective.base_parts)), 0
         if tables:
             parts = rows.partition(max(self.specs, key=self._size)).partition(objective.table_parts)
-            parts.preview("noisy_count", epsilon=tables[0])
+            stored += len(tables) * parts.preview("noisy_count", epsilon=tables[0]).stored
         if not steps:
-            return
+            return Storage(stored)
         started, card = objective.start(np.zeros(self._size(objective.base_parts)), 1.0)
         # Tables have points for each attribute, and each step but the last for one.
         for spec in (*(self.specs if self.costs.starts else ()), *by_size[: len(steps) - 1]):
@@ -87,8 +92,9 @@ class CardFit(FitPlan[Any]):
         loss, paid = started.loss(card), steps[-1]
         if paid.choice is not None:
             score = choice_score(started, loss, started.scale(paid.sums))
-            rows.preview("exp_mech", list(self.offered), score=score, epsilon=paid.choice)
-        rows.preview("noisy_sum", loss, by=[by_size[0]], epsilon=paid.sums)
+            step = rows.preview("exp_mech", list(self.offered), score=score, epsilon=paid.choice).stored
+        step += rows.preview("noisy_sum", loss, by=[by_size[0]], epsilon=paid.sums).stored
+        return Storage(stored, step, "steps", len(steps))
 
     def _size(self, spec: Spec) -> int:
         return bind(spec, self.objective.schema).size

@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 
 from miners.budget.plan import NOT_GIVEN, Plan, patient, rows_text, tell
+from miners.budget.room import Storage, bytes_of, public_handle
 from miners.estimator import FitPlan, Miner, public_schema, required_schema
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
 from miners.growth.frontier import rehearsing
 from miners.pictures import Axes
 from miners.synthesizer.fitting import Fitting
-from miners.synthesizer.purchase import FEW_VALUES, WIDTHS, Purchase
+from miners.synthesizer.purchase import CHECKED, FEW_VALUES, WIDTHS, Purchase
 from miners.synthesizer.relations import ordered
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
 from miners.tables.columns import Condition
@@ -48,10 +49,16 @@ class SynthesizerFit(Purchase, FitPlan["PrivateQueryable"]):
         numeric = any(spec.column in self.schema.numeric_columns for spec in self.specs)
         return (target,) * (self.target is None and bool(self.pairs)) + (numbers,) * numeric
 
-    def rehearse(self, handle: PrivateQueryable) -> None:
-        if self.pairs and self.rounds:
-            with rehearsing(handle) as rehearsal:
-                Fitting(self, rehearsal, np.random.default_rng(self.random_state)).rehearse()
+    def rehearse(self, handle: PrivateQueryable) -> Storage:
+        counted = sum(line.parts for line in self.lines() if line.verb == "noisy_count")
+        stored = bytes_of(counted, len(self.specs) + 2 * CHECKED + len(self.fines))
+        if not self.pairs or not self.rounds:
+            return Storage(stored)
+        with rehearsing(handle) as (rehearsal, asked):
+            Fitting(self, rehearsal, np.random.default_rng(self.random_state)).rehearse()
+        # Each round is as much as the largest of all rehearsed queries, which are a choice too, and the largest table.
+        largest = max(request.stored(self.schema) for request in asked)
+        return Storage(stored + largest + self.turns * (largest + bytes_of(max(map(self.cells, self.pairs)))))
 
     def learn(self, source: PrivateQueryable) -> SyntheticTable:
         return Fitting(self, source, np.random.default_rng(self.random_state)).learned()
@@ -162,7 +169,9 @@ class Synthesizer(Miner):
 
     def plan(self, schema: Schema, target: str | None = None, *, rows: int | None = None) -> Plan:
         """Returns the queries of ``fit`` and their costs, for free."""
-        return self._checked(required_schema(schema), target).plan(rows)
+        fit = self._checked(required_schema(schema), target)
+        fit.rehearse(public_handle(schema))
+        return fit.plan(rows)
 
     def sample(
         self,

@@ -18,6 +18,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeVar, cast, get_args, overload
 
@@ -293,7 +294,8 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
             named = inspect.signature(getattr(self, verb)).bind(*args, **kwargs).arguments
         except TypeError as error:
             raise QueryError(f"{verb}: {error}; write preview({verb!r}, ..., epsilon=0.1).") from None
-        return self._session.preview(self._request(verb, named.pop("epsilon"), **named))
+        request = self._request(verb, named.pop("epsilon"), **named)
+        return replace(self._session.preview(request), stored=request.stored(self.schema))
 
     @unspent()
     def _request(

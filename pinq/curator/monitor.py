@@ -212,7 +212,7 @@ class Curator:
             query,
             columns=work.columns,
             reuse=bool(request.reuse),
-            answer_bytes=work.prepared.answer_bytes,
+            answer_bytes=request.answer_bytes(self.schema),
             token=deadline.token,
             version=self._version_of(work),
         )

@@ -32,7 +32,6 @@ from pinq.ledger.composition import Demand
 from pinq.public.epsilon import figures
 from pinq.public.schema import Numeric
 
-NUMBER_BYTES = 26  # of a number as text, with a comma
 # Limits of memory: cells of one part's tables, which exist together; of the parts of a slice; of all parts, which
 # are counted slice by slice.
 MAX_TABLE_CELLS, SLICE_CELLS, MAX_REQUEST_CELLS = 2**26, 2**25, 2**32
@@ -121,7 +120,6 @@ class PreparedQuery:
         draws: The number of drawn geometric numbers for each part: two for a number with noise, one for a candidate of
             permute-and-flip.
         sensitivity: The scale of these draws at an epsilon of 1.
-        part_bytes: The largest length of the text of a part's answer.
 
     Raises:
         QueryError: It needs too much memory.
@@ -139,7 +137,6 @@ class PreparedQuery:
     handling: int = 0
     draws: int = 0
     sensitivity: int = 1
-    part_bytes: int = 2 * NUMBER_BYTES
 
     def __post_init__(self) -> None:
         cells = max(2 * self._cells, self.scratch)
@@ -203,10 +200,6 @@ class PreparedQuery:
             yield Counted(
                 some, engine.tabulate(some, self.tables, self.measure, deadline.check), start, deadline, draws
             )
-
-    @property
-    def answer_bytes(self) -> int:
-        return NUMBER_BYTES * 20 + self.parts.size * self.part_bytes
 
     @cached_property
     def demand(self) -> Demand:

@@ -37,7 +37,7 @@ import numpy as np
 from pinq.curator.candidates.scorer import NUMBERS_AT_ONCE
 from pinq.curator.candidates.selection import Selection, choose_evenly
 from pinq.curator.mechanisms import choose
-from pinq.curator.prepared import NUMBER_BYTES, Counted, Noise, PreparedQuery, Released, about, grid_error
+from pinq.curator.prepared import Counted, Noise, PreparedQuery, Released, about, grid_error
 from pinq.engine.tables import MAX_SUM, Moments, TableRequest
 from pinq.errors import QueryError
 from pinq.language.parts import Block, Part, PartSet
@@ -53,7 +53,7 @@ from pinq.language.queries import (
     Vote,
 )
 from pinq.language.scores import PATH_LOSS, EnoughRows, Score, require_score
-from pinq.language.specs import MAX_PARTS, Values, bind
+from pinq.language.specs import Values, bind
 from pinq.public.epsilon import figures, laplace_interval
 from pinq.public.schema import Numeric, Schema
 
@@ -68,6 +68,7 @@ EXAMPLE_ROWS = (100, 10_000)  # sizes of parts for which a preview has the error
 
 def prepare(query: Query, parts: PartSet, schema: Schema) -> PreparedQuery:
     """Checks a query against the schema, or raises ``QueryError``."""
+    query.check_for(parts, schema)
     return PREPARE[type(query)](query, parts, schema)
 
 
@@ -177,8 +178,6 @@ def _derivatives(query: SumDerivatives, parts: PartSet, schema: Schema) -> Prepa
     splits = [bind(spec, schema) for spec in query.by or ()]
     sensitivity, unit = vectors.bound * max(1, len(splits)), query.column.unit
     numbers = vectors.width * (sum(split.size for split in splits) or 1)
-    if len(parts) * numbers > MAX_PARTS:
-        raise QueryError(f"this makes {len(parts) * numbers:,} numbers; at most {MAX_PARTS:,} are possible.")
 
     def noise(epsilon: Fraction) -> Noise:
         scale = float(sensitivity / epsilon)
@@ -210,7 +209,6 @@ def _derivatives(query: SumDerivatives, parts: PartSet, schema: Schema) -> Prepa
         handling=WRITTEN * numbers,
         draws=2 * numbers,
         sensitivity=sensitivity,
-        part_bytes=NUMBER_BYTES * numbers,
     )
 
 
@@ -312,7 +310,6 @@ def _choose(query: Choose, parts: PartSet, schema: Schema) -> PreparedQuery:
         scored=selection.cells,
         draws=selection.flips,
         sensitivity=selection.choices * selection.span,
-        part_bytes=selection.choices * (NUMBER_BYTES + selection.spec_bytes),
     )
 
 

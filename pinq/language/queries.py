@@ -19,7 +19,7 @@ import math
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from html import escape
@@ -38,6 +38,9 @@ from pinq.public.epsilon import MAX_EPSILON, NANO, Epsilon
 from pinq.public.schema import Schema
 
 MAX_BY = 4096
+NUMBER_BYTES = 26  # of a number as text, with a comma
+# Bytes that a ledger keeps of a charge and its answer beside the parts, and of a part or a part above it.
+QUERY_BYTES, PART_BYTES = 6144, 128
 MAX_ACT = 200  # characters of an act's name: a line that a person reads
 
 
@@ -61,6 +64,17 @@ class Query(ABC):
     def shape(self, schema: Schema) -> tuple[int, ...]:
         """The shape of a part's answer; by default one number."""
         return ()
+
+    def part_bytes(self, schema: Schema) -> int:
+        """The largest length of the text of a part's answer."""
+        return NUMBER_BYTES * math.prod(self.shape(schema))
+
+    def check_for(self, parts: PartSet, schema: Schema) -> None:
+        """Raises ``QueryError`` if the schema or the number of parts does not allow the query."""
+        self.check(schema)
+        numbers = parts.size * math.prod(self.shape(schema))
+        if numbers > MAX_PARTS:
+            raise QueryError(f"this makes {numbers:,} numbers; at most {MAX_PARTS:,} are possible.")
 
     def form(self) -> Hashable:
         """The kind of the query; the same code answers queries of one form."""
@@ -164,6 +178,9 @@ class Average(_NumberQuery):
     def check(self, schema: Schema) -> None:
         self.cells(schema)
 
+    def part_bytes(self, schema: Schema) -> int:
+        return 2 * NUMBER_BYTES  # the average and the rows
+
     def cells(self, schema: Schema) -> tuple[int, int]:
         return schema.numeric(self.column).cells_within(self.within, self.column)
 
@@ -189,6 +206,14 @@ class Choose(ChoiceQuery):
         return self.score.columns().union(
             *(candidate.columns() for candidates in self.candidates for candidate in candidates)
         )
+
+    def shape(self, schema: Schema) -> tuple[int, ...]:
+        return (max(map(len, self.candidates), default=0),) if self.each else ()
+
+    def part_bytes(self, schema: Schema) -> int:
+        distinct = {one.identity: one for candidates in self.candidates for one in candidates}.values()
+        longest = max((one.member_bytes(schema) for one in distinct), default=0)
+        return (NUMBER_BYTES + longest) * math.prod(self.shape(schema))
 
     def form(self) -> Hashable:
         kinds = frozenset(candidate.kind for candidates in self.candidates for candidate in candidates)
@@ -458,6 +483,15 @@ class Request(_Frozen):
         """Every column that the request names; a grant's terms are compared with them."""
         return self.query.columns().union(*(spec.columns() for spec in self.parts.specs))
 
+    def answer_bytes(self, schema: Schema) -> int:
+        """The largest length of the answer's text."""
+        return 20 * NUMBER_BYTES + math.prod(self.parts.shape) * self.query.part_bytes(schema)
+
+    def stored(self, schema: Schema) -> int:
+        """The largest number of bytes that a ledger keeps of the charge and the answer."""
+        named = len(self.parts.specs) + len(self.parts.nodes) + len(self.parts.asked)
+        return QUERY_BYTES + PART_BYTES * named + self.answer_bytes(schema)
+
     def identity(self, schema: str) -> str:
         """Identifies the query under the schema with a digest.
 
@@ -532,6 +566,7 @@ class Budget:
         remaining: The epsilon that can still be spent; 0 if the cap over all analysts is reached or the grant has
             ended.
         replaced: A sentence for an analyst who also queried earlier versions of the rows; else empty.
+        room: The number of bytes that the ledger still keeps of the analyst's requests; None if it is unknown.
 
     Examples:
         >>> import pinq
@@ -544,6 +579,7 @@ class Budget:
     spent: Fraction
     remaining: Fraction
     replaced: str = ""
+    room: int | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         epsilon, spent, remaining = (
@@ -570,6 +606,7 @@ class Preview(Shown):
         remaining: The budget after the request; negative if the request would be refused.
         error: The expected accuracy, for people.
         scale: Scale of the noise in the answer's units; None if there are several.
+        stored: The largest number of bytes that the ledger keeps of the charge and the answer.
 
     Examples:
         >>> import pinq
@@ -583,6 +620,7 @@ class Preview(Shown):
     remaining: Fraction
     error: str
     scale: float | None = None
+    stored: int = 0
 
     def __repr__(self) -> str:
         verdict = (

@@ -62,6 +62,11 @@ class Expression(Shown, ABC):
         """The spec itself; None for a family and for a score."""
         return None
 
+    def member_bytes(self, schema: Schema) -> int:
+        """The largest length of a member's text in an answer."""
+        # A character that is not ASCII is up to twelve characters of JSON.
+        return 192 + len(self.identity) * (2 if self.identity.isascii() else 12)
+
     def named(self) -> int:
         """The number of listed cut points and values; the work of a check grows with it."""
         return 0
@@ -793,6 +798,10 @@ class AnyGrouping(OfColumn, Expression):
     def max_parts(self, schema: Schema) -> int:
         """The number of parts of a member; missing values are in one of the groups."""
         return 2
+
+    def member_bytes(self, schema: Schema) -> int:
+        """The largest length of a member's text in an answer: it names all values."""
+        return super().member_bytes(schema) + schema.categorical(self.column).label_bytes
 
     def octets(self, count: int) -> np.ndarray:
         """The values in the first group, out of ``count``, as ``bipartitions`` encodes them."""

@@ -131,14 +131,15 @@ class WireBudget(_Wire):
     spent: str
     remaining: str
     replaced: str | None = None
+    room: int | None = None
 
     @classmethod
     def of(cls, budget: Budget) -> WireBudget:
         losses = {name: _text(getattr(budget, name)) for name in ("epsilon", "spent", "remaining")}
-        return cls(**losses, replaced=budget.replaced or None)
+        return cls(**losses, replaced=budget.replaced or None, room=budget.room)
 
     def budget(self) -> Budget:
-        return Budget(Exact(self.epsilon), Exact(self.spent), Exact(self.remaining), self.replaced or "")
+        return Budget(Exact(self.epsilon), Exact(self.spent), Exact(self.remaining), self.replaced or "", self.room)
 
 
 class WirePreview(_Wire):

@@ -162,4 +162,5 @@ def budget(ledger: Ledger, analyst: str, version: int = 1) -> Budget:
         spent = account.costs.of_cohort(state.places[version], state.places)
         within = account.valid and account.spent <= account.limit and account.together.spent <= account.together.cap
         remaining = remaining + (account.spent - spent) if within else ZERO
-    return Budget(account.limit.exact, spent.exact, remaining.exact, note)
+    room = max(0, account.most_stored - account.stored)
+    return Budget(account.limit.exact, spent.exact, remaining.exact, note, room)

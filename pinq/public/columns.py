@@ -413,6 +413,11 @@ class Categorical(_Column):
     def labels(self) -> tuple[Value | None, ...]:
         return (*self.values, None) if self.nullable else self.values
 
+    @cached_property
+    def label_bytes(self) -> int:
+        """The largest length of JSON that lists all labels in groups."""
+        return sum(len(json.dumps(str(label))) + 8 for label in self.labels)
+
     def labels_up_to(self, count: int) -> tuple[Value | float | None, ...]:
         return self.labels
 

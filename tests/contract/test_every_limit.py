@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -15,13 +16,14 @@ from miners.growth import frontier
 from miners.growth.candidates import random_split
 from pinq import Categorical, Numeric, Schema
 from pinq.curator.price import MAX_WORK
-from pinq.errors import QueryError
+from pinq.errors import NotAllowed, QueryError
 from pinq.language import queries
 from pinq.language.queries import Answer, Request
 from pinq.language.scores import EnoughRows
+from pinq.ledger.events import Terms
 from tests.support.house.assurance import ASSURANCE
 from tests.support.requests.catalogue import MINERS, Form
-from tests.support.requests.handles import simulated
+from tests.support.requests.handles import ledger_of, simulated
 
 pytestmark = pytest.mark.filterwarnings("ignore::miners.FitWarning")
 
@@ -59,14 +61,19 @@ def schema(columns: int = 4, classes: int = 3, values: int = 5, points: int = 10
 
 
 class Adversary:
-    """A way to the table that refuses what the product refuses, and else answers whatever makes most nodes, and largest ones."""
+    """What answers charged requests in place of the table: whatever makes most nodes, and largest ones."""
 
     def __init__(self, declared: Schema) -> None:
         self.schema, self.asked, self.random = declared, 0, np.random.default_rng(0)
 
-    def __call__(self, session: Any, request: Request) -> Answer:
-        session.preview(request)
+    def answer(self, request: Request, *_: Any) -> tuple[Answer, str]:
+        """The answer and its text, as ``Curator._answer`` has them."""
         self.asked += 1
+        answer = self.answered(request)
+        return answer, answer.to_json()
+
+    def answered(self, request: Request) -> Answer:
+        """The answer to a request."""
         rows, own = self.schema.max_rows, dict[str, Any](id=request.id, verb=request.verb, epsilon=request.epsilon)
         if request.verb != "exp_mech":
             values = (rows,) * math.prod((*request.parts.shape, *request.query.shape(self.schema)))
@@ -101,16 +108,26 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
         yield from ((name, params) for params in (*single, *ends) if params)
 
 
-def outcome(name: str, params: dict[str, Any], declared: Schema, work: int = MAX_WORK) -> tuple[bool, str]:
+def miner_of(name: str, params: dict[str, Any]) -> Any:
+    """A miner that is quick where no parameter says otherwise."""
+    known = MINERS[name]().get_params()
+    quick = {param: value for param, value in (("steps", 2), ("max_nodes", NODES // 2)) if param in known}
+    return MINERS[name](**{"epsilon": 10, **quick, **params})
+
+
+def outcome(
+    name: str, params: dict[str, Any], declared: Schema, work: int = MAX_WORK, room: int | None = None
+) -> tuple[bool, str]:
     """Whether something was asked, and the refusal of the next request; empty if all were answered."""
-    form, way = Form(name), Adversary(declared)
-    quick = {"steps": 2} if "steps" in form.kind().get_params() else {}
+    adversary = Adversary(declared)
     with simulated(declared, rows=20, epsilon=10**6) as handle:
-        cast(Any, handle)._session._curator.max_work = work
+        curator = cast(Any, handle)._session._curator
+        curator.max_work, curator._answer = work, adversary.answer
+        ledger_of(handle).set_terms("simulated", Terms(stored_bytes=room))
         try:
-            form.kind(**{"epsilon": 10, **quick, **params}).fit(handle.through(way), TARGETS[form.learns])
-        except QueryError as refusal:
-            return bool(way.asked or handle.budget.spent), str(refusal)
+            miner_of(name, params).fit(handle, TARGETS[Form(name).learns])
+        except (QueryError, NotAllowed) as refusal:
+            return bool(adversary.asked or handle.budget.spent), str(refusal)
     return True, ""
 
 
@@ -127,7 +144,9 @@ def test_no_parameter_makes_a_fit_spend_and_fail(name: str, params: dict[str, An
     assert not (asked and refusal), f"something was charged, then: {refusal}"
 
 
-@pytest.mark.parametrize("wide", [{"columns": 20}, {"classes": 30}, {"values": 2000}, {"points": 1}], ids=str)
+@pytest.mark.parametrize(
+    "wide", [{"columns": 20}, {"classes": 30}, {"classes": 100}, {"values": 2000}, {"points": 1}], ids=str
+)
 @pytest.mark.parametrize("name", [*MINERS])
 def test_no_schema_makes_a_fit_spend_and_fail(name: str, wide: dict[str, int]) -> None:
     """Many columns, classes or categories, neither; nor numbers of one value."""
@@ -135,6 +154,12 @@ def test_no_schema_makes_a_fit_spend_and_fail(name: str, wide: dict[str, int]) -
         wide = {"columns": 8}  # its hundred rounds take half a minute with 20
     asked, refusal = outcome(name, {}, schema(**wide))
     assert not (asked and refusal), f"something was charged, then: {refusal}"
+    try:
+        miner_of(name, {}).plan(schema(**wide), TARGETS[Form(name).learns])
+    except QueryError:
+        assert refusal, "the plan is refused, and the fit is not"
+    else:
+        assert not refusal, f"the plan is not refused, and the fit is: {refusal}"
 
 
 @pytest.mark.parametrize("work", [500, 5000])
@@ -143,3 +168,20 @@ def test_no_limit_of_work_makes_a_fit_spend_and_fail(name: str, work: int) -> No
     """A request that a provider's limit forbids is asked in pieces, or refused before the first charge."""
     asked, refusal = outcome(name, {}, schema(values=500), work)
     assert not (asked and refusal), f"something was charged, then: {refusal}"
+
+
+@pytest.mark.parametrize("room", [20_000, 100_000, 400_000])
+@pytest.mark.parametrize("name", [*MINERS])
+def test_no_limit_of_stored_bytes_makes_a_fit_spend_and_fail(name: str, room: int) -> None:
+    """A fit whose answers a ledger might not keep is refused before the first charge, or its trees stay small.
+
+    The refusal's largest number of trees, steps or nodes fits.
+    """
+    asked, refusal = outcome(name, {}, schema(values=100), room=room)
+    assert not (asked and refusal), f"something was charged, then: {refusal}"
+    assert not refusal or ("bytes" in refusal and refusal.endswith("Nothing was spent.")), refusal
+    if largest := re.search(r"largest `(\w+)` that fits is ([\d,]+)", refusal):
+        params = {largest[1]: int(largest[2].replace(",", ""))}
+        assert outcome(name, params, schema(values=100), room=room) == (True, "")
+        params[largest[1]] += 1
+        assert outcome(name, params, schema(values=100), room=room)[1]

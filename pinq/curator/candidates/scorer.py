@@ -221,7 +221,6 @@ class Scorer(ABC, Generic[C]):
         part_cells: The fixed work of scoring it for a part, as a number of cells.
         members: The largest number of its members for one part; neighbours of equal score count as one.
         member_cells: Approximate number of cells that are read to score and choose a member.
-        spec_bytes: The longest text of a member's spec: the length of the candidate's own text.
         options: The number of candidates for which it counts in a preview of the choice's error.
         scratch: Cells of the largest array that scoring makes for a part in addition to its tables.
         most_flipped: The largest number of members among which permute-and-flip chooses, without other candidates.
@@ -242,7 +241,6 @@ class Scorer(ABC, Generic[C]):
         candidate.check(frame.schema)
         for target in candidate.columns() & frame.score.targets():
             raise QueryError(f"{brief(candidate)} splits by the target `{target}` itself.")
-        self.spec_bytes = 128 + 12 * len(candidate.identity)
 
     def cells(self, parts: int) -> int:
         """Approximate number of cells that are read to score it and choose a member, for disjoint parts."""
@@ -509,7 +507,6 @@ class AnyGroupingScorer(Scorer[AnyGrouping]):
         self.scratch = self.members * 2 * frame.width  # two sides of each
         values = self._column.codes  # each bipartition is scored over them, and may be chosen
         self.member_cells = values // 8 + (values // 16 + 2) * frame.width
-        self.spec_bytes += sum(16 + 12 * len(str(label)) for label in self._column.labels)  # a member names them all
 
     def cells(self, parts: int) -> int:
         """Bipartitions of few values are listed; of more values they are drawn, and a few such lists are cached."""

@@ -35,7 +35,7 @@ from pinq.curator.prepared import MAX_MEMBERS, Counted
 from pinq.errors import QueryError
 from pinq.language.parts import PartSet
 from pinq.language.scores import Score
-from pinq.language.specs import MAX_PARTS, AnyCross, AnyCut, AnyGrouping, Candidate, Spec
+from pinq.language.specs import AnyCross, AnyCut, AnyGrouping, Candidate, Spec
 from pinq.public.schema import Schema
 
 # Members with weights of e^-100 of the best one's or less are left to exact numbers: 2^24 of them, behind a best one
@@ -79,8 +79,6 @@ class Selection:
         # list.
         if len(self.which) != parts.size or set(self.which) != set(range(len(self.lists))):
             raise QueryError("the request's lists of candidates do not fit its parts.")
-        if parts.size * self.choices > MAX_PARTS:
-            raise QueryError(f"this makes {parts.size * self.choices:,} choices; at most {MAX_PARTS:,} are possible.")
         # Lists (a, b) and (b, c) make three scorers: one for each distinct candidate.
         distinct = {candidate.identity: candidate for candidates in self.lists for candidate in candidates}
         self.frame = Frame(schema, score, distinct.values(), max(map(len, self.lists)))
@@ -114,11 +112,6 @@ class Selection:
     def flips(self) -> int:
         """The largest number of candidates of a part for permute-and-flip."""
         return max(sum(one.members for one in offer if one.members <= one.most_flipped) for offer in self._lists)
-
-    @property
-    def spec_bytes(self) -> int:
-        """The largest length of the text of a chosen spec."""
-        return max(scorer.spec_bytes for offer in self._lists for scorer in offer)
 
     @property
     def scratch(self) -> int:

@@ -36,7 +36,10 @@ class Conversions:
 
 
 def test_a_fit_reads_its_loss_once_and_writes_it_once_for_each_request() -> None:
-    """A depth-2 fit asks four requests, one of them free, and previews two of the others; beside them it reads the loss and compares it."""
+    """A depth-2 fit asks four requests, one of them free, and rehearses two of the others twice, for work and for stored bytes.
+
+    Beside them it reads the loss and compares it.
+    """
     conversions = Conversions()
     with simulated(SCHEMA, rows=500, epsilon=1) as handle:
         sys.setprofile(conversions)
@@ -45,5 +48,5 @@ def test_a_fit_reads_its_loss_once_and_writes_it_once_for_each_request() -> None
         finally:
             sys.setprofile(None)
     assert conversions.calls["of"] == 1
-    assert conversions.calls["__str__"] == 6
+    assert conversions.calls["__str__"] == 8
     assert conversions.calls.total() < 12

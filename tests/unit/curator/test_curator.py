@@ -224,7 +224,7 @@ def test_a_member_of_each_candidate_is_chosen_on_demand(in_memory: Callable[...,
         for each in (False, True)
     )
     assert alone != shared
-    with pytest.raises(QueryError, match=r"makes 2,400,000 choices; at most 1,048,576"):
+    with pytest.raises(QueryError, match=r"makes 2,400,000 numbers; at most 1,048,576"):
         handle.partition(Shards(40_000)).exp_mech(
             [AnyGrouping("job", seed=seed) for seed in range(60)], score=Balance(), epsilon=1, each=True
         )

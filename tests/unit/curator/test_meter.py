@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pinq import AnyGrouping, Groups, InfoGain, NotAllowed, TooManyRequests, Values
-from pinq.curator.deadline import Deadline, WorkMeter
+from pinq.curator.deadline import WorkMeter
 from pinq.language.queries import Request
 from pinq.ledger.events import EVENT_BYTES, Terms
 
@@ -117,5 +117,5 @@ def test_what_is_reserved_for_an_answer_is_never_less_than_its_text(in_memory: C
         Request(id="e", verb="exp_mech", epsilon="0.1", score=InfoGain("income"), candidates=candidates, each=True),
     ]
     for request in asked:
-        reserved = curator._validate(request, Deadline()).prepared.answer_bytes
+        reserved = request.answer_bytes(curator.schema)
         assert len(curator.ask(analyst, request).to_json()) <= reserved, request.id
