@@ -35,6 +35,7 @@ command line calls ``epsilon`` --epsilon. So no interface edits a text.
 
 from __future__ import annotations
 
+import copyreg
 import sys
 from collections.abc import Mapping
 from contextlib import ContextDecorator
@@ -111,6 +112,10 @@ class PinqError(Exception):
         """
         text = self._text(names).replace(f" {UNSPENT}", "")  # the text may say it, but only `charged` is certain
         return text if self.charged is None else f"{text} {_bill(self.charged)}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Its pickle, by arguments and attributes: the constructors differ."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def _text(self, names: Mapping[str, str]) -> str:
         """The text without the sentence about the charge."""

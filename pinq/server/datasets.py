@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -82,6 +83,7 @@ class Dataset:
         meter: The meter of its analysts' work.
         trouble: The reason why its ledger last failed a request, until it can be written again.
         users: The count of users: the server, while it serves it, and each lease.
+        number: The number by which a worker knows it.
     """
 
     policy: Policy
@@ -90,6 +92,7 @@ class Dataset:
     rows: OpenRows
     meter: Meter
     trouble: str = ""
+    number: int = field(init=False, default_factory=count().__next__)
     _of_ledger: Users = field(init=False, repr=False)
     _of_engine: Users = field(init=False, repr=False)
     users: Users = field(init=False, repr=False)

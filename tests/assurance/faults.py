@@ -613,7 +613,7 @@ FAULTS = (
     Fault(
         "a worker is never told that its request ended",
         "pinq/server/worker.py",
-        "current.stop(max(end, now))",
+        "self.deadline.stop(end)",
         "pass",
         ("tests/integration/test_workers.py",),
     ),

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,16 @@ from unittest.mock import Mock
 import pytest
 
 from pinq.analyst.tokens import digest
-from pinq.curator.deadline import Deadline, Stopped
+from pinq.curator.deadline import Stopped
 from pinq.engine.formats import HeaderFault
 from pinq.errors import (
+    BudgetExceeded,
     EngineError,
     InternalError,
     LedgerError,
     NotAuthorised,
     PinqError,
-    PolicyError,
+    QueryError,
     TooManyRequests,
     Unavailable,
 )
@@ -41,8 +43,8 @@ from pinq.server.limits import Settings
 from pinq.server.log import RequestLog, unexpected
 from pinq.server.readiness import Readiness
 from pinq.server.replies import Visit, Work, begun
-from pinq.server.worker import LOOK_SECONDS, OOM_SCORE
-from pinq.server.workers import Workers, WorkerTask
+from pinq.server.worker import LOOK_SECONDS, OOM_SCORE, Worker
+from pinq.server.workers import Workers
 from tests.support.processes.servers import COLUMNS, people, publish, token_of
 
 QUERY = partial(replies.query, schema=None)
@@ -104,12 +106,11 @@ class Served:
     def pids(self) -> set[int]:
         """The workers that live, once all do."""
         self.run(until(lambda: len(self.workers.alive) == Settings().heavy + 1))
-        return {worker.process.pid for worker in self.workers.alive if worker.process}
+        return {worker.process.pid for worker in self.workers.alive}
 
     def working(self) -> int:
         """The worker that is at work."""
         (worker,) = (worker for worker in self.workers.alive if worker.outcome)
-        assert worker.process is not None
         return worker.process.pid
 
     def lines(self, event: str) -> list[dict[str, Any]]:
@@ -303,22 +304,20 @@ def test_a_system_without_memory_ends_a_worker_before_its_server(served: Served)
     assert int(Path("/proc/self/oom_score_adj").read_text()) < int(OOM_SCORE)
 
 
-def test_a_worker_whose_call_of_c_does_not_end_ends_itself(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of its request is told to it, and it leaves what it does where that takes too long."""
-    with monkeypatch.context() as patch:
-        patch.setattr(workers, "COMMAND", (*workers.COMMAND[:-1], f"{IMPATIENT}; {workers.COMMAND[-1]}"))
-        for pid in served.pids():
-            os.kill(pid, signal.SIGKILL)
-        served.run(until(lambda: not served.workers.alive))
-        pids, ends = served.pids(), served.workers.ends
-        with pytest.raises(Stopped):  # by the next one, which looks first
-            served.there(sleeps, served.visit("guy"), asked("nine"), ends=True)
+def test_a_worker_whose_call_of_c_does_not_end_is_ended(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told the end of its request, and is killed where it goes on; one that is done is left alone."""
+    monkeypatch.setattr(workers, "OVERDUE_SECONDS", 5.0)
+    served.visit("guy")
+    pids, ends = served.pids(), served.workers.ends
+    with pytest.raises(Stopped):  # by the next one, which looks first
+        served.there(sleeps, served.visit("guy"), asked("nine"), ends=True)
     assert served.workers.ends == ends + 1
+    assert served.lines("worker ended")[-1]["problem"] == "a worker process does not answer"
     assert len(served.pids() & pids) == len(pids) - 1
     pids = served.pids()
     for worker in served.workers.alive:
-        worker.send(0.0)  # the end of a request that is done by then
-    served.run(asyncio.sleep(12.0))
+        worker.connection.send(0.0)  # the end of a request that is done by then
+    served.run(asyncio.sleep(7.0))
     assert served.pids() == pids
 
 
@@ -345,9 +344,6 @@ def test_a_worker_without_memory_ends(served: Served, work: Work) -> None:
     assert served.workers.ends == ends + workers.TRIES
     assert len(served.pids() & pids) == len(pids) - workers.TRIES
     assert {line["pid"] for line in served.lines("worker ended")[-workers.TRIES :]} <= pids
-
-
-IMPATIENT = "from pinq.server import worker; worker.OVERDUE_SECONDS = 10.0"
 
 
 def sleeps(visit: Visit, body: bytes) -> str:
@@ -496,13 +492,35 @@ def test_a_worker_keeps_open_what_is_open_in_the_server(served: Served) -> None:
     opened.close()
 
 
-def test_a_dataset_that_a_worker_cannot_open_is_named_to_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also by an error whose class takes more than a text: the server reads its own pickle of it."""
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (HeaderFault(["", "b"], "the header names no columns", []), "the header names no columns"),
+        (OSError(24, "Too many open files"), str(unexpected())),
+    ],
+)
+def test_a_dataset_that_a_worker_cannot_open_is_named_to_its_server(
+    served: Served, monkeypatch: pytest.MonkeyPatch, fault: Exception, reason: str
+) -> None:
+    """Also by an error whose class takes more than a text, and by one that nobody expected."""
+    monkeypatch.setattr(Dataset, "beside", Mock(side_effect=fault))
+    worker, state = Worker(Mock()), (1, served.dataset.packed)
+    named = workers.outcome_beside(QUERY, Visit("people", "token"), b"", state, frozenset(), worker)
+    assert named == reason
 
-    def changed(*_: object) -> Dataset:
-        raise HeaderFault(["", "b"], "the header names no columns", [])
 
-    monkeypatch.setattr(WorkerTask, "_opened", changed)
-    task = WorkerTask(Visit("people", "token"), QUERY, b"", b"", frozenset())
-    outcome = pickle.loads(pickle.dumps(task(Mock(deadline=Deadline()))))
-    assert (type(outcome.error), str(outcome.error)) == (PolicyError, "the header names no columns")
+@pytest.mark.parametrize(
+    "error",
+    [
+        BudgetExceeded("too much", asked=Fraction(1, 3), remaining=Fraction(0), scope="cap"),
+        QueryError("is 0", parameter="epsilon", allowed="more"),
+        TooManyRequests("wait", 3.0),
+        NotAuthorised(),
+        EngineError(),
+    ],
+)
+def test_an_error_passes_between_processes(error: PinqError) -> None:
+    """Whatever its class takes: text, facts and charge."""
+    error.charged = Fraction(1, 7)
+    there = pickle.loads(pickle.dumps(error))
+    assert (type(there), str(there), vars(there), there.facts) == (type(error), str(error), vars(error), error.facts)
