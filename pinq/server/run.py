@@ -90,10 +90,11 @@ class Start:
         if self.head_key is not None:
             HeadKey.read(self.head_key, secret=True)
         with bind(self.host, self.port) as bound:
-            if self.workers > 1:
-                return self._serve_by_several(bound)
             with suppress(ValueError):  # only the main thread takes signals
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until reloads are possible
+                signal.signal(signal.SIGINT, signal.SIG_DFL)  # imports of C may abort at a KeyboardInterrupt
+            if self.workers > 1:
+                return self._serve_by_several(bound)
             log = RequestLog(self.log)
             datasets = Datasets.open(self.policies)
             self._say_missing(datasets)

@@ -21,6 +21,7 @@ from pinq.cli.main import app
 from pinq.errors import PolicyError
 from pinq.provider.opening import open_ledger
 from pinq.server.datasets import Datasets
+from tests.support.processes.forked_processes import PinqProcess
 from tests.support.processes.ports import free_port
 from tests.support.processes.servers import (
     COLUMNS,
@@ -53,6 +54,31 @@ def test_what_others_say_is_not_taken_for_an_answer(tmp_path: Path) -> None:
     with pytest.raises(pinq.Unavailable, match=r"^Nothing listens at http://127\.0\.0\.1:\d+: [^:]*$"):
         pinq.connect(f"http://127.0.0.1:{port}/people", token="pinq_x", insecure_http=True, timeout=0.5)
     assert time.monotonic() - started < 30  # the patience that nobody changed is twice that
+
+
+INTERRUPTED = """
+import os, signal
+from pinq.server.datasets import Datasets
+def opening(*_, **__):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        os.abort()  # as a module of C does that is just imported
+Datasets.open = opening
+from pinq.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--workers", "2")])
+def test_a_server_that_is_interrupted_while_it_opens_ends_by_the_signal(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """No Python code runs, so no import can turn the interruption into another error."""
+    words, log = ["serve", str(publish(tmp_path)), "--port", str(free_port()), "--insecure-http"], tmp_path / "log"
+    process = PinqProcess([*words, *options], output=log, errors=log, program=INTERRUPTED)
+    assert process.wait(timeout=60) == -signal.SIGINT
+    assert log.read_text() == ""
 
 
 def test_a_stopped_server_finishes_what_runs(tmp_path: Path) -> None:
