@@ -17,12 +17,14 @@ A process that draws 2^54 bytes (five years at 100 MB a second) has 2^50 samples
 It has a false alarm with a chance below 2 * 2^50 * 2^-128 + 2^41 * 2^-89 < 2^-47.
 
 Privacy:
-    Claim: rows do not decide whether a test fails. Why: it follows from the bits alone, and their number from public
-    numbers except for draws of more bits, at most one of 2^39. Before each charge a new sample is tested, and a whole
-    window before the first one of a thread, so bits that are already bad cost no analyst any epsilon. A draw that
-    begins with the last sample of the draw before it is not used, so stuck bits are never used. Other tests look at
-    whole windows. A test that fails in a draw after the charge ends in ``EngineError``. Not detected: good bits that
-    somebody else knows. Held by: tests/unit/test_bits.py.
+    Claim: rows change the chance that a test fails by less than 2^-47, the chance of all false alarms above. Why:
+    the bits do not depend on rows. Their number depends on public numbers and, little, on rows: a choice among
+    equal candidates draws until a number is below theirs, and at most one draw of 2^39 takes more bits. So rows can
+    only move where a window of good bits ends. Before each charge a new sample is tested, and a whole window before
+    the first one of a thread, so bits that are already bad cost no analyst any epsilon. A draw that begins with the
+    last sample of the draw before it is not used, so stuck bits are never used. Other tests look at whole windows.
+    A test that fails in a draw after the charge ends in ``EngineError``. Not detected: good bits that somebody else
+    knows. Held by: tests/unit/test_bits.py.
 
 References:
     Turan, Barker, Kelsey, McKay, Baish & Boyle 2018 (NIST SP 800-90B); Hoeffding 1963.
