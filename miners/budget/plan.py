@@ -361,28 +361,28 @@ class StepQuery:
 class Step:
     """One kind of query to the nodes of one level, at its price."""
 
-    question: StepQuery
+    query: StepQuery
     level: int
     epsilon: Epsilon
 
     @property
     def name(self) -> StepName:
-        return self.question.name
+        return self.query.name
 
     @property
     def cost(self) -> Epsilon:
         """The cost of all repetitions together; losses add up."""
-        return self.epsilon * self.question.times
+        return self.epsilon * self.query.times
 
     @property
     def noise(self) -> tuple[float, str]:
         """The noise in each number, and its unit."""
-        return self.question.noise(self.epsilon)
+        return self.query.noise(self.epsilon)
 
     def line(self, nodes: int, cost: Epsilon) -> PlanLine:
         """The line of the step in a plan, for at most ``nodes`` nodes in one query."""
-        parts = nodes * self.question.numbers
-        return PlanLine(self.level, self.question.text, self.question.verb, parts, cost.exact, *self.noise)
+        parts = nodes * self.query.numbers
+        return PlanLine(self.level, self.query.text, self.query.verb, parts, cost.exact, *self.noise)
 
 
 @dataclass(frozen=True)
@@ -404,7 +404,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         steps = [step for steps in (*self.levels, self.leaf) for step in steps]
-        if any(step.epsilon <= ZERO or step.question.times < 1 for step in steps):
+        if any(step.epsilon <= ZERO or step.query.times < 1 for step in steps):
             raise QueryError("every share of a recipe must be greater than 0.")
         if _cost(steps) != self.total:
             raise QueryError(f"the shares of a recipe must add up to its total, {self.total}.")
@@ -430,9 +430,9 @@ class Recipe:
         priced: list[tuple[Step, ...]] = []
         for level, row in enumerate(rows):
             steps = []
-            for question in row:
-                steps.append(Step(question, level, shares[0]))
-                del shares[: question.times]
+            for query in row:
+                steps.append(Step(query, level, shares[0]))
+                del shares[: query.times]
             priced.append(tuple(steps))
         return cls(epsilon, tuple(priced[:-1]), priced[-1], spends_rest)
 
@@ -463,7 +463,7 @@ class Recipe:
         """The last step of an unsplit node of ``level``; see ``remainder``."""
         classes = self.leaf_step(StepName.CLASSES)
         epsilon = self.remainder(level, paid) if self.spends_rest else classes.epsilon
-        return Step(replace(classes.question, text="its classes, if it is too small for a split"), level, epsilon)
+        return Step(replace(classes.query, text="its classes, if it is too small for a split"), level, epsilon)
 
 
 def _cost(steps: Iterable[Step]) -> Epsilon:

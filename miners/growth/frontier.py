@@ -180,7 +180,7 @@ class TreeStrategy(StepQueries):
     spends_rest: ClassVar[bool] = True
 
     @abstractmethod
-    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
+    def queries(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         """The queries of each level of splits, and those of a leaf, by weight."""
 
     @abstractmethod
@@ -197,7 +197,7 @@ class TreeStrategy(StepQueries):
 
     @cached_property
     def recipe(self) -> Recipe:
-        levels, leaf = self.questions()
+        levels, leaf = self.queries()
         return Recipe.by_weights(self.epsilon, levels, leaf, spends_rest=self.spends_rest)
 
     def stop_rows_at(self, epsilon: Epsilon) -> int:

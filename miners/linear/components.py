@@ -111,10 +111,10 @@ class Components(LinearState):
 
 
 def debiased(covariance: np.ndarray, deviation: float) -> np.ndarray:
-    """A covariance without the bias of its eigenvalues by noise of a deviation in each number.
+    """Removes from a covariance the bias of its eigenvalues that noise of this deviation in each number causes.
 
     Under noise of deviation s in d rows, an eigenvalue a > s √d of a symmetric matrix becomes about
-    a + d s² / a. A smaller eigenvalue is hidden by those of the noise, up to 2 s √d (Benaych-Georges &
+    a + d s² / a. A smaller eigenvalue is hidden by the eigenvalues of the noise, which reach 2 s √d (Benaych-Georges &
     Nadakuditi 2011). If all are hidden, they are not changed.
     """
     values, vectors = np.linalg.eigh(covariance)

@@ -103,7 +103,7 @@ class CardFit(FitPlan[Any]):
         return self.learned(HandleAsking(source.parts(), source.schema, self.costs))
 
     def learned(self, asking: Asking[Any]) -> Card:
-        """Asks all questions; returns the card."""
+        """Sends all queries; returns the card."""
         objective = self.objective
         for look in range(objective.looks - 1):
             counts = asking.start(objective.base_parts, look)
@@ -126,7 +126,7 @@ class CardFit(FitPlan[Any]):
         spec = asking.choice(number, self.offered, objective, loss) if len(self.offered) > 1 else self.specs[0]
         sums = asking.sums(number, spec, objective, loss)
         gradients, curvatures = loss.gradients(sums.numbers), loss.hessians(sums.numbers)
-        assert curvatures is not None  # every objective asks for them
+        assert curvatures is not None  # every objective queries them
         return card.plus(spec, objective.update(card, gradients, curvatures, sums.scale))
 
     def cell_noise(self, epsilon: Epsilon) -> float:

@@ -55,7 +55,7 @@ def limits(schema: Schema, spec: Spec, name: str) -> np.ndarray:
 
 
 def possible(lows: np.ndarray, highs: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
-    """Returns 1 for each pair of cells whose numbers can be in order, else 0.
+    """Returns 1 for each pair of cells in which the smaller column can be below the larger one, else 0.
 
     Args:
         lows: The limits of the smaller column's cells, shape (2, cells).
@@ -88,7 +88,7 @@ def occupied(
 
     The farthest cells are emptied first, with at most ``hidden_share`` of the rows.
     """
-    # In a table of 12 x 5 cells, each of twelve sums has five noises.
+    # In a table of 12 x 5 cells, each of the twelve sums has the noise of five cells.
     tables = [table for table in bought if number in table.columns]
     noise = min(table.deviation * math.sqrt(len(table.counts) / len(rows)) for table in tables)
     with_number = rows[:cells]

@@ -33,7 +33,7 @@ class C45Best(GreedyStrategy):
     def levels_carried(self, rows: int) -> int:
         return levels_carried(self.schema, self.columns, rows, self.epsilon)
 
-    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
+    def queries(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         text = f"best split by {many(self.attributes, 'attribute')}, with cuts and groups"
         split = self.choice_query(StepName.SPLIT, text, LEAF_SHARE - 1)
         # Three levels weigh 5 each and the leaf 3: a sixth of 18.
@@ -51,7 +51,7 @@ class C45Paper(Published):
     def cuts(self) -> list[SplitCandidate]:
         return [split for split in self.splits if split.columns() <= self.schema.numeric_columns.keys()]
 
-    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
+    def queries(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         text = f"best split by {many(self.attributes, 'attribute')}"
         node = [self.size_query("each node"), self.choice_query(StepName.SPLIT, text)]
         levels = self.depth

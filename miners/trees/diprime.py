@@ -94,10 +94,10 @@ class DiPriMeBest(TreeStrategy):
 
     def leaf_weight(self) -> int:
         """The weight of all queries of a leaf, relative to all levels of splits."""
-        # Four fifths for splits, in three levels of two questions: each question weighs 4 and the leaf 6, of 30.
+        # Four fifths for splits, in three levels of two queries: each query weighs 4 and the leaf 6, of 30.
         return 2 * max(1, self.depth) * (self.split_share.denominator - self.split_share.numerator)
 
-    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
+    def queries(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         levels = [self.node_queries(level) for level in range(self.depth)]
         classes = self.classes_query("each leaf", self.leaf_weight())
         if self.stopping is None or not self.depth:
@@ -105,7 +105,7 @@ class DiPriMeBest(TreeStrategy):
         # Weights stay whole. If 3/10 of a leaf's weight 4 go to stopping, all weights are
         # multiplied by 10, and the leaf's 40 become 12 and 28.
         whole, part = self.stopping.denominator, self.stopping.numerator
-        levels = [[replace(question, weight=question.weight * whole) for question in row] for row in levels]
+        levels = [[replace(query, weight=query.weight * whole) for query in row] for row in levels]
         stop = StepQuery(
             StepName.STOP,
             "exp_mech",
@@ -117,14 +117,14 @@ class DiPriMeBest(TreeStrategy):
 
     @cached_property
     def recipe(self) -> Recipe:
-        recipe = Recipe.by_weights(self.epsilon, *self.questions())
+        recipe = Recipe.by_weights(self.epsilon, *self.queries())
         if not recipe.stops:
             return recipe
         # The threshold of rows follows from the noise in the leaves, hence from their cost.
         rows = self.stop_rows_at(recipe.leaf_step(StepName.CLASSES).epsilon)
         stop, *others = recipe.leaf
-        question = replace(stop.question, text=f"splits with enough rows, about {rows:,} and more")
-        return replace(recipe, leaf=(replace(stop, question=question), *others))
+        query = replace(stop.query, text=f"splits with enough rows, about {rows:,} and more")
+        return replace(recipe, leaf=(replace(stop, query=query), *others))
 
     def first_level(self) -> Self:
         """The growth of one level, with a copy of the random generator."""

@@ -28,7 +28,7 @@ from pinq.public.epsilon import Epsilon
 class ID3Best(MultiwayStrategy):
     """Queries the classes of each node, and one histogram of each leaf with the rest of its path's epsilon."""
 
-    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
+    def queries(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         levels = [[self.classes_query("each node"), self.choice(level)] for level in range(self.levels)]
         return levels, [self.classes_query("each leaf", 2)]
 
@@ -44,7 +44,7 @@ class ID3Best(MultiwayStrategy):
 class ID3Paper(Published, ID3Best):
     """Algorithm 2: queries for the size of a node; for size and classes of a leaf."""
 
-    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
+    def queries(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         levels = [[self.size_query("each node"), self.choice(level)] for level in range(self.levels)]
         return levels, [self.size_query("each leaf"), self.classes_query("each leaf")]
 
@@ -186,7 +186,7 @@ class NoisyTables(MultiwayStrategy):
 class SuLQBest(NoisyTables):
     """All epsilon of a level goes into the tables, which also describe nodes and children."""
 
-    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
+    def queries(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         levels = [[self.tables_query(level)] for level in range(self.levels)]
         return levels, [self.classes_query("each leaf", self.level_weight)]
 
@@ -209,7 +209,7 @@ class SuLQPaper(Published, NoisyTables):
     tables_per_attribute = 2
     tables_text = ", and their sums"
 
-    def questions(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
+    def queries(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         weight = self.level_weight
         levels = [[self.size_query("each node", weight), self.tables_query(n)] for n in range(self.levels)]
         return levels, [self.size_query("each leaf", weight), self.classes_query("each leaf", weight)]

@@ -53,7 +53,7 @@ class CountedCells:
         self._counts, self._rows = np.zeros((1, cells), dtype=np.uint32), 0
 
     def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
-        """Counts or sums rows.
+        """Adds rows: their number, or their packed numbers.
 
         Args:
             cell: The cell of each row, shape (rows,); None if there is one cell.
@@ -88,7 +88,7 @@ class SummedCells:
         self._rows = 0
 
     def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
-        assert words is not None  # rows that a measure is computed of
+        assert words is not None  # a measure always has words
         flat = None if cell is None else cell.astype(np.intp, copy=False)  # converted once for all words
         for start in range(0, rows, self._packing.rows):
             block = slice(start, start + self._packing.rows)
@@ -133,7 +133,7 @@ class MultipliedCells:
         self._sums = np.zeros((measure.width, cells), dtype=np.int64)
 
     def add(self, cell: np.ndarray | None, rows: int, words: np.ndarray | None) -> None:
-        assert words is not None  # rows that a measure is computed of
+        assert words is not None  # a measure always has words
         if cell is None:
             self._sums[:, 0] += self._multiplied(words)
             return
@@ -141,7 +141,7 @@ class MultipliedCells:
         order = np.argsort(cell, kind="stable")
         ordered, words = cell.take(order), words.take(order, axis=1)
         starts = run_starts(ordered)
-        for start, end in zip(starts, np.append(starts[1:], rows)[: len(starts)], strict=True):  # none of no rows
+        for start, end in zip(starts, np.append(starts[1:], rows)[: len(starts)], strict=True):  # no rows, no starts
             self._sums[:, ordered[start]] += self._multiplied(words[:, start:end])
 
     def numbers(self) -> np.ndarray:

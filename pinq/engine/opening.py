@@ -65,7 +65,7 @@ def open_engine(
 
     Args:
         policy: The reviewed policy.
-        data: A table in place of the policy's source: an Arrow table, a pandas frame, an object with
+        data: A table instead of the policy's source: an Arrow table, a pandas frame, an object with
             ``__arrow_c_stream__``, or a frame of Spark, which Spark encodes and counts.
         salt: The key of the coins of rows; the same salt gives the same coins.
         report: Whether omitted and clamped rows are counted, too (another pass).
@@ -175,9 +175,10 @@ class _Source:
 
 
 class _Gathering:
-    """Reads and encodes an open source, file by file if ``by_file``, so that the codes of each can be kept.
+    """Reads and encodes an open source.
 
-    Else small files are read together, which takes a fraction of the time.
+    With ``by_file`` it reads file by file, so that the codes of each file can be kept. Otherwise small files are read
+    together, which takes a fraction of the time.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Products``: sums of the products of columns, two and two, for the price of one sum.
+"""``Products``: sums of the products of all pairs of columns, for the price of one sum.
 
 A row is a vector x: a constant, a number for each numeric column, an indicator for each value of a categorical one but
 the first. ``noisy_sum`` adds up the upper triangle of x x', or a part of it: second moments, for regressions,
@@ -286,7 +286,7 @@ def _numbers(name: str, column: Numeric, span: tuple[float, float] | None, size:
         return np.rint(np.clip((numbers - middle) / half, -1, 1) * size)
 
     codes, axis = np.arange(column.cells), Axis(name, column.codes, ())
-    # Of a column with more codes, neighbouring ones that make one number share a place.
+    # In a column with more codes, neighbouring codes of one number share a place.
     if column.codes > 2**16:
         # Entries rise with codes. A place begins about where the next whole entry does, so entries differ by one at
         # least, and there are at most 8,193 places.

@@ -55,7 +55,7 @@ class Ledger:
         url: A file, or a URL of SQLite or PostgreSQL.
         dataset: Its name; a ledger belongs to one dataset.
         create: Whether a missing ledger is made.
-        read_only: Whether nothing is changed; possible for an archived copy, a read-only medium or a ledger in use.
+        read_only: Whether the ledger is only read; possible for an archived copy, a read-only medium or one in use.
         heads: A folder for another head, where restoring a backup does not overwrite it.
 
     Attributes:
@@ -115,7 +115,7 @@ class Ledger:
         return self.log.run(lambda log: log.state.grant_of_token(token))
 
     def known_grant_of_token(self, token: str) -> Account | None:
-        """The same as of the last reading of the log, which is not read again."""
+        """The same, by the state of the last reading; the log is not read again."""
         return self.log.state.grant_of_token(token)
 
     def knows(self, token: str) -> bool:

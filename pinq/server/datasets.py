@@ -57,8 +57,8 @@ class DatasetState:
     """The state of an open dataset, by which another process can open the same one.
 
     Attributes:
-        salt: The ledger's salt, which distinguishes it from another ledger in its place.
-        source: The facts of its source's files, from before they were read.
+        salt: The ledger's salt, which distinguishes it from another ledger at the same address.
+        source: The facts of the source's files before they were read.
         version: The version of the rows.
         closed: The numbers of the closed cohorts' versions, by the keys of their parts.
     """
@@ -82,7 +82,7 @@ class Dataset:
         rows: The encoded rows, and their version.
         meter: The meter of its analysts' work.
         trouble: The reason why its ledger last failed a request, until it can be written again.
-        users: The count of users: the server, while it serves it, and each lease.
+        users: The count of users: the server while it serves the dataset, and each lease.
         number: The number by which a worker knows it.
     """
 

@@ -13,7 +13,7 @@ from pinq.public.schema import Numeric, Schema
 SIZE, CLASSES, SPLIT, CUT, TABLES = StepName.SIZE, StepName.CLASSES, StepName.SPLIT, StepName.CUT, StepName.TABLES
 
 
-def question(name: Any, weight: Any = 1, times: Any = 1) -> Any:
+def query(name: Any, weight: Any = 1, times: Any = 1) -> Any:
     return StepQuery(
         name, "noisy_count", f"its {name.value}", lambda epsilon: (float(1 / epsilon.exact), "rows"), weight, times
     )
@@ -22,8 +22,8 @@ def question(name: Any, weight: Any = 1, times: Any = 1) -> Any:
 TIMES = st.integers(1, 40)
 
 
-def questions(names: Any, times: Any = TIMES) -> Any:
-    weighed = st.builds(question, st.sampled_from(names), st.integers(1, 20), times)
+def queries(names: Any, times: Any = TIMES) -> Any:
+    weighed = st.builds(query, st.sampled_from(names), st.integers(1, 20), times)
     return st.lists(weighed, min_size=1, max_size=4, unique_by=lambda asked: asked.name)
 
 
@@ -31,24 +31,24 @@ def even(epsilon: Any, depth: Any, node: Any, leaf: Any, **how: Any) -> Any:
     return Recipe.by_weights(Epsilon.of(epsilon), [node] * depth, leaf, **how)
 
 
-NODE = questions([SIZE, CUT, SPLIT, TABLES])
-LEAF = questions([SIZE, CLASSES], times=st.just(1))
+NODE = queries([SIZE, CUT, SPLIT, TABLES])
+LEAF = queries([SIZE, CLASSES], times=st.just(1))
 
 
 @given(nano=st.integers(10**7, 10**15), levels=st.lists(NODE, max_size=12), leaf=LEAF)
 def test_a_full_path_costs_the_total_to_the_nano(nano: Any, levels: Any, leaf: Any) -> None:
     recipe = Recipe.by_weights(Epsilon(nano), levels, leaf)
     steps = [step for row in (*recipe.levels, recipe.leaf) for step in row]
-    asked = [step.epsilon for step in steps for _ in range(step.question.times)]
+    asked = [step.epsilon for step in steps for _ in range(step.query.times)]
     assert sum(asked, ZERO) == recipe.total == Epsilon(nano)
     assert sum((step.cost for step in steps), ZERO) == recipe.total
-    assert [[step.question for step in row] for row in recipe.levels] == levels
+    assert [[step.query for step in row] for row in recipe.levels] == levels
     assert [step.level for step in recipe.leaf] == [len(levels)] * len(leaf)
 
 
 @given(nano=st.integers(10**6, 10**15), depth=st.integers(1, 30), data=st.data())
 def test_a_path_that_stops_early_costs_the_total_too(nano: Any, depth: Any, data: Any) -> None:
-    recipe = even(Epsilon(nano), depth, [question(SIZE), question(SPLIT)], [question(CLASSES, 2)])
+    recipe = even(Epsilon(nano), depth, [query(SIZE), query(SPLIT)], [query(CLASSES, 2)])
     level = data.draw(st.integers(0, depth - 1))
     above = sum((step.cost for row in recipe.levels[:level] for step in row), ZERO)
     size = recipe.step(SIZE, level)
@@ -59,27 +59,27 @@ def test_a_path_that_stops_early_costs_the_total_too(nano: Any, depth: Any, data
 
 
 def test_an_early_leaf_may_leave_the_rest_unspent() -> None:
-    node, leaf = [question(SIZE), question(SPLIT)], [question(SIZE), question(CLASSES)]
+    node, leaf = [query(SIZE), query(SPLIT)], [query(SIZE), query(CLASSES)]
     recipe = even("0.6", 2, node, leaf, spends_rest=False)
     assert recipe.early_leaf(0, [recipe.step(SIZE, 0)]).cost == Epsilon.of("0.1")
     assert even("0.6", 2, node, leaf).early_leaf(0, [recipe.step(SIZE, 0)]).cost == Epsilon.of("0.5")
 
 
 def test_the_papers_share_is_a_2d_plus_2th_and_the_leaf_gets_two() -> None:
-    recipe = even("0.6", 2, [question(SIZE), question(SPLIT)], [question(SIZE), question(CLASSES)])
+    recipe = even("0.6", 2, [query(SIZE), query(SPLIT)], [query(SIZE), query(CLASSES)])
     assert {step.epsilon for row in (*recipe.levels, recipe.leaf) for step in row} == {Epsilon.of("0.1")}
 
 
 def test_numeric_attributes_make_it_a_2_plus_n_d_plus_2th() -> None:
-    node = [question(SIZE), question(CUT, times=6), question(SPLIT)]
-    recipe = even("2.6", 3, node, [question(SIZE), question(CLASSES)])
+    node = [query(SIZE), query(CUT, times=6), query(SPLIT)]
+    recipe = even("2.6", 3, node, [query(SIZE), query(CLASSES)])
     assert {step.epsilon for row in (*recipe.levels, recipe.leaf) for step in row} == {Epsilon.of("0.1")}
     assert recipe.step(CUT, 0).cost == Epsilon.of("0.6")
 
 
 def test_what_does_not_divide_goes_to_the_leaf() -> None:
-    recipe = even(1, 2, [question(SIZE), question(SPLIT)], [question(SIZE), question(CLASSES)])
-    assert recipe.step(SIZE, 0) == Step(recipe.step(SIZE, 0).question, 0, Epsilon(166_666_666))
+    recipe = even(1, 2, [query(SIZE), query(SPLIT)], [query(SIZE), query(CLASSES)])
+    assert recipe.step(SIZE, 0) == Step(recipe.step(SIZE, 0).query, 0, Epsilon(166_666_666))
     assert recipe.leaf_step(SIZE).epsilon == Epsilon(166_666_666)
     assert recipe.leaf_step(CLASSES).epsilon == Epsilon(166_666_670)
 
@@ -97,20 +97,20 @@ def test_a_share_below_a_nano_epsilon_is_refused() -> None:
     with pytest.raises(QueryError, match="too small"):
         spread(Epsilon(3), [1, 1, 1, 1])
     with pytest.raises(QueryError, match="too small"):
-        even("0.000000003", 5, [question(SIZE), question(SPLIT)], [question(CLASSES, 2)])
+        even("0.000000003", 5, [query(SIZE), query(SPLIT)], [query(CLASSES, 2)])
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, float("nan"), float("inf"), "much", None, True])
 def test_what_is_no_loss_is_refused(epsilon: Any) -> None:
     with pytest.raises(QueryError, match="epsilon"):
-        even(epsilon, 2, [question(SIZE)], [question(CLASSES)])
+        even(epsilon, 2, [query(SIZE)], [query(CLASSES)])
 
 
 def test_shares_that_do_not_add_up_are_refused() -> None:
     quarter = Epsilon.of("0.25")
-    level = (Step(question(SIZE, times=2), 0, quarter),)
+    level = (Step(query(SIZE, times=2), 0, quarter),)
     with pytest.raises(QueryError, match="add up"):
-        Recipe(Epsilon.of(1), (level,), (Step(question(CLASSES), 1, quarter),))
+        Recipe(Epsilon.of(1), (level,), (Step(query(CLASSES), 1, quarter),))
 
 
 @given(scale=st.floats(0.05, 200), level=st.floats(0.5, 0.999))
