@@ -30,7 +30,7 @@ from miners.tables import quantiles
 from pinq.curator import mechanisms
 from pinq.curator.candidates import scorer
 from pinq.engine import ArrayEngine, arrays, counting, open_engine, rows
-from pinq.language import scores, specs
+from pinq.language import specs
 from pinq.ledger.ledger import Ledger
 from pinq.policy.policy import Policy
 from pinq.public.schema import Schema
@@ -58,7 +58,6 @@ SWITCHES: Mapping[str, Switch] = {
     "parts are scored together": (scorer, "NUMBERS_AT_ONCE", 1),
     "many splits share a table": (scorer, "FEW_SPLITS", NEVER),
     "weights are added up in blocks": (mechanisms, "BLOCK", NEVER),
-    "classes are combined one after the other": (scores, "FEW_POSITIONS", 0),
     "bipartitions are kept": (specs, "KEPT_VALUES", 0),
 }
 

@@ -26,7 +26,7 @@ from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from fractions import Fraction
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 from typing import ClassVar, Literal, cast, get_args
 
 import numpy as np
@@ -37,8 +37,6 @@ from pinq.language.specs import Axis, Cuts, Expression, OfSpecs, Spec, Splitting
 from pinq.public.checks import TupleOf, are_whole, brief, is_number, is_whole, require_kind
 from pinq.public.columns import CutPoint
 from pinq.public.schema import Schema
-
-FEW_POSITIONS = 16
 
 
 class Score(Expression):
@@ -99,18 +97,6 @@ class Score(Expression):
     def of_candidate(self, candidate: Expression) -> Score:
         """The score, or the part of it for this candidate."""
         return self
-
-
-def over_last(combine: np.ufunc, values: np.ndarray) -> np.ndarray:
-    """Combines the last axis of integers, such as ``np.add`` or ``np.maximum`` of all classes.
-
-    numpy reduces along each row, which takes several times as long for short rows; here few positions are combined one
-    after the other, each for all rows at once.
-    """
-    if not 0 < values.shape[-1] <= FEW_POSITIONS:
-        return combine.reduce(values, axis=-1)
-    exact = values if values.dtype == object else values.astype(np.int64, copy=False)
-    return reduce(combine, np.moveaxis(exact, -1, 0))
 
 
 ENTROPY_BITS = 20
@@ -376,7 +362,7 @@ class MaxClass(_OfCategories, Score):
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
         # Cells of (3, 1) and (0, 2) rows score 3 + 2.
-        return over_last(np.add, over_last(np.maximum, table))
+        return table.max(axis=-1).sum(axis=-1)
 
 
 class SumScore(_OfCategories, Score):
@@ -394,8 +380,8 @@ class SumScore(_OfCategories, Score):
         """The score of each cell by the sums of these numbers over its classes."""
 
     def of(self, table: np.ndarray, schema: Schema) -> np.ndarray:
-        sums = [over_last(np.add, numbers) for numbers in self.summands(table, schema)]
-        return over_last(np.add, self.of_sums(sums, schema))
+        sums = [numbers.sum(axis=-1) for numbers in self.summands(table, schema)]
+        return self.of_sums(sums, schema).sum(axis=-1)
 
 
 @dataclass(frozen=True)
@@ -576,7 +562,8 @@ class SquaredError(_OfNumbers):
         mean = (sums / some).astype(np.int64)  # about: any whole number near it makes the same score
         left = sums - mean * some
         # (S² - n Q) / n where S = m n + r: m² n + 2 m r - Q + r² / n.
-        return over_last(np.add, mean * (mean * rows + 2 * left) - squares + _over(*_limbs(left), some) // GINI_UNIT)
+        scores = mean * (mean * rows + 2 * left) - squares + _over(*_limbs(left), some) // GINI_UNIT
+        return scores.sum(axis=-1)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,11 @@ import pytest
 
 from pinq.errors import QueryError
 from pinq.language.scores import (
-    FEW_POSITIONS,
     AbsoluteError,
     Gini,
     InfoGain,
     MaxClass,
     SquaredError,
-    over_last,
     require_score,
 )
 from pinq.language.specs import bind
@@ -93,15 +91,6 @@ def test_better_splits_score_higher(score: Any) -> None:
     assert found[0] > found[1] > found[2]
     assert score.of(np.zeros((1, 2, 2), dtype=np.int64), SCHEMA)[0] == 0
     assert found.dtype.kind == "i"
-
-
-@pytest.mark.parametrize("positions", [1, 2, FEW_POSITIONS, FEW_POSITIONS + 1])
-@pytest.mark.parametrize("kind", [np.int64, np.uint8, object])
-def test_the_last_axis_is_combined_as_numpy_does(positions: int, kind: type) -> None:
-    """Whichever way a table lies in memory, and without wrapping small integers."""
-    table: np.ndarray = np.random.default_rng(0).integers(0, 256, (positions, 5, 3)).astype(kind).transpose(1, 2, 0)
-    for combine in (np.add, np.maximum):
-        assert over_last(combine, table).tolist() == combine.reduce(table.astype(object), axis=-1).tolist()
 
 
 @pytest.mark.parametrize("classes", [2, 3, 40])
