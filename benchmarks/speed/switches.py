@@ -99,9 +99,12 @@ def workloads(
     engine, _ = open_engine(policy, salt=b"switches")
     assert isinstance(engine, ArrayEngine)
     cross = pinq.Cross((pinq.Values("education"), pinq.Values(target)))
+    cuts = pinq.Cuts("age", tuple(range(20, 80))), pinq.Cuts("hours_per_week", tuple(range(1, 95)))
     forest = DiPriMeForestClassifier(epsilon=1, n_estimators=10, max_depth=6, random_state=0)
     called: dict[str, Callable[[pinq.PrivateQueryable], object]] = {
         "count": lambda handle: handle.partition(cross).noisy_count(epsilon=1),
+        "count by cuts": lambda handle: handle.partition(*cuts).noisy_count(epsilon=1),
+        "averages": lambda handle: handle.partition(cross).noisy_avg("age", epsilon=1),
         "tree": lambda handle: DiffPC45(epsilon=1, max_depth=6).fit(handle, target),
         "card": lambda handle: Scorecard(epsilon=1).fit(handle, target),
         "forest": lambda handle: forest.fit(handle, target),
