@@ -38,7 +38,7 @@ domain_text <- function(column) {
   paste0(length(column$values), " values: ", shown, if (length(column$values) > 4) ", ...")
 }
 
-#' Returns the terms of the grant beside the budget
+#' Returns the terms of the grant, without the budget
 #'
 #' @param x A handle.
 #' @return Text.

@@ -28,7 +28,7 @@ partition <- function(x, ...) {
 #'
 #' @param x Parts, as `partition()` returns them.
 #' @param ... The part's labels, one for each spec: `part(p, "Female", "< 30")`; or one number, its
-#'   row in the answers, where no label spells a number.
+#'   row in the answers, if no label is that number.
 #' @return A handle on that part.
 #' @export
 part <- function(x, ...) {

@@ -77,7 +77,7 @@ exp_mech <- function(x, candidates = list(), score, epsilon, each = FALSE, reuse
 #'
 #' @inheritParams exp_mech
 #' @param verb `"noisy_count"`, `"noisy_sum"`, `"noisy_avg"` or `"exp_mech"`.
-#' @param ... The arguments of the query beside the handle.
+#' @param ... The arguments of the query, without the handle.
 #' @return A list of class `pinq_preview`: `cost`, `remaining` (negative if the query would be refused),
 #'   `error` in words, and `scale`.
 #' @examples
