@@ -22,12 +22,12 @@ class Made:
     """A made-up table.
 
     Attributes:
-        rows: How many, also declared.
-        attributes: How many.
-        values: Of each attribute.
-        shares: Of the classes, in any unit.
-        alike: How alike the classes' shares of values are; the larger, the less an attribute says.
-        informative: How many attributes say anything at all.
+        rows: The number of rows, also declared.
+        attributes: The number of attributes.
+        values: The number of values of each attribute.
+        shares: The proportions of the classes, in any unit.
+        alike: The similarity of the classes' distributions of values; the larger, the less informative an attribute.
+        informative: The number of informative attributes.
     """
 
     rows: int

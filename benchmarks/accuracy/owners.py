@@ -49,13 +49,13 @@ ABOUT = (
 
 @dataclass(frozen=True)
 class FourOwners(Experiment):
-    """What scorecards of four owners reach, over epsilon.
+    """The accuracy of scorecards of four owners, over epsilon.
 
     Attributes:
-        rows: How many are declared, of all owners.
-        split: How rows are split, in words.
+        rows: The declared number of rows of all owners.
+        split: The way to split rows, in words.
         section: The name of its section on the page, and of its table.
-        cuts: Of numeric attributes; None for what the miner takes by itself.
+        cuts: The cuts of numeric attributes; None for the miner's default.
     """
 
     key: str

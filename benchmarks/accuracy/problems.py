@@ -36,7 +36,7 @@ class Problem:
     Attributes:
         data: The data set of PINQ_DATA; empty where scikit-learn has the table, or it is made up.
         target: The column; empty for the data set's own.
-        name: Of the table; by default the data set's, and the target where it is another.
+        name: The name of the table; by default that of the data set, with the target if it is another.
     """
 
     data: str

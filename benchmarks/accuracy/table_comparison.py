@@ -57,7 +57,7 @@ class Case:
     Attributes:
         data: The data set.
         kind: ``cells``, ``quantiles`` or ``std``.
-        columns: Of what; one column of bins where it is numeric.
+        columns: The columns of the table; for a numeric one, a column of bins.
     """
 
     data: str

@@ -237,7 +237,7 @@ def under(
 
 
 def _waits(flood: Flood, seconds: float) -> list[list[float]]:
-    """How long each victim waits for its counts, side by side, in milliseconds."""
+    """The milliseconds that each victim waits for its counts, all at the same time."""
     with ExitStack() as stack:
         victims = [stack.enter_context(running(flood.victim(name, seconds))) for name in flood.victims]
         return [outcome().milliseconds for outcome in victims]
@@ -298,7 +298,7 @@ def stored(flood: Flood) -> None:
 
 
 def ticks(pid: int) -> int:
-    """How much CPU a process took so far, in the system's ticks; 0 where it ended."""
+    """The processor time of a process so far, in the system's ticks; 0 if it ended."""
     with suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return int(fields[11]) + int(fields[12])

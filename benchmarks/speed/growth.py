@@ -69,15 +69,15 @@ KEPT = ROOT / "build" / "growth"
 
 @dataclass(frozen=True)
 class Setting:
-    """What is measured: a table, and the trees that are grown on it.
+    """A measured setting: a table, and the trees that are grown on it.
 
     Attributes:
-        rows: Of the table.
+        rows: The rows of the table.
         attributes: Their number.
-        codes: Of each attribute.
-        classes: Of the target.
-        depth: Of each tree.
-        trees: Of a forest; 0 for a tree alone.
+        codes: The codes of each attribute.
+        classes: The classes of the target.
+        depth: The depth of each tree.
+        trees: The trees of a forest; 0 for a single tree.
     """
 
     rows: int = ROWS
@@ -90,13 +90,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Series:
-    """What grows.
+    """A series of settings in which one number grows.
 
     Attributes:
-        label: Above its panel.
-        sizes: What it grows to.
+        label: The text above its panel.
+        sizes: The values of the number.
         peers: Who does the same.
-        grows: Which number of the setting grows.
+        grows: The name of the growing number.
         base: All other numbers.
     """
 
@@ -235,7 +235,7 @@ class Peers:
     """The other libraries, each asked for more as long as it is quick enough.
 
     Args:
-        folder: Where tables are written for them.
+        folder: The folder for their tables.
         kept: Lines that are measured.
     """
 
@@ -269,7 +269,7 @@ class Peers:
 
 
 def arrays(name: str, size: int) -> dict[str, np.ndarray]:
-    """What a library gets of a table: keys and how many there are, or features and classes."""
+    """The inputs of a library: keys and their number, or features and classes."""
     series, setting = SERIES[name], SERIES[name].setting(size)
     _, table = of_setting(replace(setting, rows=min(setting.rows, IN_MEMORY)))
     columns = [

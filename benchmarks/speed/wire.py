@@ -42,21 +42,21 @@ def nothing() -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Asking:
-    """What a client asks, and how.
+    """The requests of a client.
 
     Attributes:
-        port: Of the server, on this machine.
+        port: The port of the server on this machine.
         authority: The file with who issued its certificate.
         tokens: Each connection has one of them, in turn.
-        path: Of each request.
+        path: The path of each request.
         bodies: Makes a connection's bodies; an empty one is a GET.
-        connections: How many ask at a time.
-        seconds: How long.
+        connections: The number of simultaneous connections.
+        seconds: The duration.
         pause: Seconds between a connection's requests.
         kept: Whether connections are kept; else each request has one, on which something else was
             asked before.
         patience: Seconds that an answer is waited for.
-        nice: How much other processes go first.
+        nice: The niceness of the client's process.
     """
 
     port: int
@@ -74,11 +74,11 @@ class Asking:
 
 @dataclass(frozen=True)
 class Answered:
-    """What came of it.
+    """The results of the requests.
 
     Attributes:
-        milliseconds: How long each answer took, of those with status 200.
-        refused: How many had another status, or none.
+        milliseconds: The time of each answer with status 200.
+        refused: The number of answers with another status, or with none.
         client_cpu: CPU seconds that the client itself took.
     """
 

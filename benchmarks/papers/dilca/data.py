@@ -62,7 +62,7 @@ class Dataset:
 
     @property
     def sizes(self) -> list[int]:
-        """How many values or bins each attribute has."""
+        """The number of values or bins of each attribute."""
         return [bind(self.spec(name), self.schema).size for name in self.attributes]
 
     def spec(self, name: str) -> Cuts | Values:

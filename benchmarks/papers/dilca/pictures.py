@@ -40,7 +40,7 @@ def draw(table: pd.DataFrame, folder: Path) -> None:
 
     Args:
         table: Columns ``figure``, the setting's, ``what``, ``mean`` and ``sd``.
-        folder: Where the pictures go.
+        folder: The folder of the pictures.
     """
     for figure, name, measure, title in MEASURES:
         own = table[(table["figure"] == figure) & (table["what"] == measure)]
@@ -71,8 +71,8 @@ def _save(
     Args:
         panels: A title and the measurements of each, row by row; of a single row, empty ones are left out.
         path: The file.
-        n_rows: How many rows the panels stand in.
-        title: Above all.
+        n_rows: The number of rows of panels.
+        title: The title above all panels.
         across: The column of the abscissa.
         same_scale: Whether the panels share the scale of what was measured.
     """

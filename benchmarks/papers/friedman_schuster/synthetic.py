@@ -31,16 +31,16 @@ class Synthetic(Experiment):
 
     Attributes:
         key: ``fig3``; of what the paper says without a picture ``fig6-depth-3``.
-        title: What it shows.
-        numeric: How many of the ten attributes are numeric over [0, 100]; the others are categorical.
+        title: The title of its picture.
+        numeric: The number of numeric attributes, over [0, 100]; the others of the ten are categorical.
         depth: Levels of the rule; 1 for a single split, of a numeric attribute at 35 where there is one.
         epsilon: The budget B.
         noise: p_noise.
         sizes: Training rows.
         trees: Rules; None for another one in each run.
-        values: How many values each categorical attribute and the class have.
+        values: The number of values of each categorical attribute and of the class.
         runs: Training sets for each size.
-        learners: What is compared.
+        learners: The compared learners.
     """
 
     key: str

@@ -101,5 +101,5 @@ def take_over() -> None:
 
 
 def seed_of(name: str) -> str | None:
-    """What a test, or a fixture of a file, is seeded by."""
+    """The name that seeds a test, or a fixture of a file; None for the noise of the system."""
     return None if name.startswith(OF_NOISE) else name

@@ -52,8 +52,8 @@ def noise_law(scale: float, edges: np.ndarray) -> np.ndarray:
     """Returns the law of discrete Laplace noise over intervals; see ``interval_of``.
 
     Args:
-        scale: In units of the noise.
-        edges: Where intervals end, increasing whole numbers, shape (n,).
+        scale: The scale in units of the noise.
+        edges: The ends of intervals, increasing whole numbers, shape (n,).
 
     Returns:
         A probability for each interval and for what is beyond the last edge, shape (n + 1,).

@@ -171,7 +171,7 @@ class Rules:
         return "".join(self.run(inside, value, names | {key: k, name: value}) for k, value in items)
 
     def value(self, pipeline: str, dot: Any, names: dict[str, Any]) -> Any:
-        """What a pipeline gives."""
+        """The value of a pipeline."""
         words = WORD.findall(pipeline)
         value, position = self._pipeline(words, 0, dot, names)
         assert position == len(words), pipeline
@@ -214,7 +214,7 @@ class Rules:
 
 
 def lint() -> str:
-    """What ``helm lint`` says; empty without Helm, or where nothing is wrong."""
+    """The faults that ``helm lint`` reports; empty without Helm, or without a fault."""
     if HELM is None:
         return ""
     done = subprocess.run([HELM, "lint", str(CHART)], capture_output=True, text=True, check=False)

@@ -116,7 +116,7 @@ class Server:
     log: Path
 
     def url(self, dataset: str = "people") -> str:
-        """What an analyst connects to."""
+        """The address for analysts."""
         return f"{self.root}/{dataset}"
 
     def words(self) -> dict[str, Any]:

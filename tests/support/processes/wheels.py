@@ -71,7 +71,7 @@ def needed(wheel: Path, extras: tuple[str, ...]) -> set[str]:
 
 
 def applying(installed: Distribution, extras: tuple[str, ...]) -> list[Requirement]:
-    """What a package needs on this machine, with extras of it."""
+    """The requirements of a package on this machine, with those of its extras."""
     requirements = map(Requirement, installed.requires or ())
     return [
         one

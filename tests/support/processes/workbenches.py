@@ -49,7 +49,7 @@ class Bench:
 
     @property
     def said(self) -> str:
-        """What it wrote so far."""
+        """Its output so far."""
         return self._out.read_text(encoding="utf-8")
 
     def kill(self) -> None:
@@ -77,7 +77,7 @@ OVERFLOWS = "document.documentElement.scrollWidth > document.documentElement.cli
 
 
 def faults_for_some(browser: Browser) -> list[str]:
-    """What keeps people who see little, or use no mouse, from a page: WCAG 2.1 AA as far as axe-core looks."""
+    """The faults of a page for people who see little or use no mouse: the part of WCAG 2.1 AA that axe-core checks."""
     browser.js(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8") + "; 1")
     return list(browser.js(AXE))
 

@@ -42,7 +42,7 @@ class Form:
     """A miner with one choice of algorithm.
 
     Attributes:
-        name: Of the miner.
+        name: The name of the miner.
         choices: The parameters by which the form differs from the default.
     """
 
@@ -59,7 +59,7 @@ class Form:
 
     @property
     def learns(self) -> str:
-        """What comes out: ``classes``, ``means``, ``distances``, ``components`` or ``rows``."""
+        """The kind of result: ``classes``, ``means``, ``distances``, ``components`` or ``rows``."""
         if hasattr(self.kind, "components_"):
             return "components"
         if not hasattr(self.kind, "predict"):
@@ -125,7 +125,7 @@ def scores_on(
     Args:
         kind: One of ``SCORES``.
         schema: Its columns are the targets.
-        losses: Of a score of gradients; by default every loss.
+        losses: The losses of a score of gradients; by default every loss.
         spec: The candidate of a score that lists its own.
         within: A range of numeric targets, beside their bounds.
     """

@@ -24,7 +24,7 @@ def trees_of_copies(miner: Any, schema: Schema, rows: pd.DataFrame, target: str)
     """Grows a tree on each copy, independently: an answer for a part depends on the rows of that part alone.
 
     Args:
-        miner: Of one tree. It must not learn from the column ``copy``.
+        miner: A miner of one tree. It must not learn from the column ``copy``.
         schema: As ``copies_schema`` makes it.
         rows: One copy.
         target: The column to predict.

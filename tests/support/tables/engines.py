@@ -25,7 +25,7 @@ EXPLORE = bool(os.environ.get("PINQ_EXPLORE"))
 
 
 def examples(usual: int, many: int) -> int:
-    """How many examples are drawn; few where each takes seconds of Spark's time."""
+    """The number of drawn examples; few for Spark, which takes seconds for each."""
     return many if EXPLORE else max(2, usual // 12) if RUN else usual
 
 
@@ -46,8 +46,8 @@ class Lookups(RowMeasure):
     Here, for Spark's workers do not know modules of tests.
 
     Attributes:
-        inputs: Of the function.
-        tables: What is looked up along each of them, shape (2, places).
+        inputs: The inputs of the function.
+        tables: The table of values along each input, shape (2, places).
     """
 
     inputs: tuple[Axis, ...]

@@ -395,7 +395,7 @@ class _Maker:
         )
 
     def _candidate(self, known: dict[str, Any]) -> Any:
-        """What a score lists itself, or anything."""
+        """The candidates that a score lists itself, or any candidates."""
         if listed := getattr(known["score"], "specs", ()):
             return self.draw.choice(listed)
         for _ in range(TRIES):

@@ -31,7 +31,7 @@ class Frame:
 
     Args:
         partitions: The batches of each.
-        schema: Of the batches, which may be none.
+        schema: The schema of the batches; there may be no batch.
     """
 
     def __init__(self, partitions: Sequence[Sequence[pa.RecordBatch]], schema: pa.Schema) -> None:

@@ -30,7 +30,7 @@ def people_in(folder: Path, more: str = "") -> Path:
     """Writes a hundred people with one column, and their policy.
 
     Args:
-        folder: Where.
+        folder: The folder of the files.
         more: Further lines of the policy.
 
     Returns:
