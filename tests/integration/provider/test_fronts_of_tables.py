@@ -185,7 +185,7 @@ FRONTS: dict[str, Callable[[Registry], None]] = {
 
 def test_the_page_lists_every_front() -> None:
     page = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
-    section = page.split("### Where tables and cohorts are known")[1].split("\n## ")[0]
+    section = page.split("### Support for tables and cohorts")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (?!where|---)(.*?) \| (.*?) \| (.*?) \|$", section, flags=re.MULTILINE)
     assert [front for front, *_ in rows] == [*FRONTS]
     assert all(tables and cohorts for _, tables, cohorts in rows)
