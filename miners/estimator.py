@@ -143,9 +143,14 @@ class FitPlan(ABC, Generic[Source]):
             The largest number of bytes that a ledger keeps of all queries.
         """
 
-    def require(self, handle: PrivateQueryable) -> None:
-        """Raises every refusal that public facts foresee, before anything is paid."""
+    def require(self, handle: PrivateQueryable) -> Self:
+        """Raises every refusal that public facts foresee, before anything is paid.
+
+        Returns:
+            The fit, which stays within the bytes that the handle's ledger still keeps.
+        """
         self.rehearse(handle).require(handle.budget.room)
+        return self
 
     @property
     def needed(self) -> Epsilon:
@@ -227,7 +232,7 @@ class Miner(Parameterised, ABC):
             require_given(self)
             warnings = fit.warnings(None)
             if reuse is False:
-                fit.require(handle)
+                fit = fit.require(handle)
             querying, certificate = begin_fit(
                 self, handle, target or None, fit.needed, warnings, reuse=reuse, before=fit.before
             )

@@ -20,10 +20,10 @@ Privacy:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -41,7 +41,7 @@ from miners.budget.plan import (
     spread,
     tell,
 )
-from miners.budget.room import Storage, bytes_of, public_handle
+from miners.budget.room import Storage, bytes_of
 from miners.estimator import Classifier, FitPlan, GrownMiner, Regressor, require_varied, require_word, required_schema
 from miners.fitted.node import MeanTarget, Node, Split
 from miners.fitted.tree import Forest, Tree, faint_of
@@ -58,7 +58,7 @@ from miners.growth.frontier import Problem, SplitCandidate, TreeStrategy, grow, 
 from miners.growth.target_range import PLAIN, TargetRange
 from pinq.analyst.queryable import Parts, PrivateQueryable
 from pinq.errors import QueryError
-from pinq.language.queries import PART_BYTES, Choose, Request
+from pinq.language.queries import PART_BYTES, Choose
 from pinq.language.specs import MAX_PARTS, Cuts, Values, bind
 from pinq.public.checks import many, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
@@ -114,15 +114,30 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[S]):
         return sum((*self.first.problem.looks, *(strategy.recipe.total for strategy in self.strategies)), ZERO)
 
     def rehearse(self, handle: PrivateQueryable) -> Storage:
-        """Rehearses the growth of one level; the trees then grow as far as the ledger can keep their answers."""
-        with rehearsing(handle) as (rehearsal, asked):
-            grow(_roots(self.first, rehearsal)[[0]], self.first.first_level())
-        bounds = self._bytes(asked)
+        """Rehearses the growth of one level. The ledger has to keep the roots and one split of each tree."""
+        return self._storage(self._bytes(handle))
+
+    def require(self, handle: PrivateQueryable) -> Self:
+        """Raises as ``FitPlan.require``; the returned fit grows trees as far as the ledger can keep their answers."""
+        room, bounds = handle.budget.room, self._bytes(handle)
+        self._storage(bounds).require(room)
+        if room is None:
+            return self
+        share = room // len(self.strategies) - bounds.fixed
+        strategies = [
+            replace(strategy, room=share, node_bytes=bounds.node, choice_bytes=bounds.choice)
+            for strategy in self.strategies
+        ]
+        return replace(self, strategies=strategies)
+
+    def _storage(self, bounds: TreeBytes) -> Storage:
         least = bounds.node * (1 + self.first.fan_out(0)) + bounds.choice
         return Storage(bounds.fixed * len(self.strategies), least, "n_estimators", self.trees)
 
-    def _bytes(self, asked: Iterable[Request]) -> TreeBytes:
+    def _bytes(self, handle: PrivateQueryable) -> TreeBytes:
         """The bytes that a ledger keeps of one frontier, from the requests of the growth of one level."""
+        with rehearsing(handle) as (rehearsal, asked):
+            grow(_roots(self.first, rehearsal)[[0]], self.first.first_level())
         schema, depth = self.first.schema, self.first.recipe.depth
         above, bounds = PART_BYTES * (depth + 2), TreeBytes(bytes_of(0, 4 * (depth + 2) + 2 * LOOKS), 0, 0)
         for request in asked:
@@ -133,24 +148,9 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[S]):
                 bounds = replace(bounds, node=bounds.node + above + answer)
         return bounds
 
-    def _bounded(self, handle: PrivateQueryable) -> Sequence[S]:
-        """The strategies, each with its share of the bytes that the ledger still keeps."""
-        room = handle.budget.room
-        if room is None:
-            return self.strategies
-        with rehearsing(public_handle(self.first.schema)) as (rehearsal, asked):
-            grow(_roots(self.first, rehearsal)[[0]], self.first.first_level())
-        bounds = self._bytes(asked)
-        share = room // len(self.strategies) - bounds.fixed
-        return [
-            replace(strategy, room=share, node_bytes=bounds.node, choice_bytes=bounds.choice)
-            for strategy in self.strategies
-        ]
-
     def learn(self, handle: PrivateQueryable) -> Tree | Forest:
         rule = "counted" if self.trees > 1 and not self.first.problem.numeric else None
-        strategies = _located(self._bounded(handle), handle)
-        trees = [tree for strategy in strategies for tree in _grown(strategy, handle, rule)]
+        trees = [tree for strategy in _located(self.strategies, handle) for tree in _grown(strategy, handle, rule)]
         tell(faint_of(trees, len(self.strategies)))
         return trees[0] if self.miner._state is Tree else Forest(trees)
 
