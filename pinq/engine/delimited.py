@@ -310,7 +310,8 @@ class DelimitedFiles(TextFiles):
             bad |= new
         # A line that is a newline alone, or delimiters alone, is not a row and does not count.
         is_kept = ~bad & (lengths > 1)
-        if block.startswith(sign := self._delimiter.encode()) or b"\n" + sign in block:
+        begins = np.frombuffer(block, np.uint8)[np.cumsum(lengths) - lengths]
+        if (begins == self._delimiter.encode()[0]).any():
             blank = pc.match_substring_regex(text, f"^[{_escaped(self._delimiter)}]+\n$")
             is_kept &= ~blank.to_numpy(zero_copy_only=False)
         lines.total += int((is_kept | bad).sum())
@@ -319,7 +320,7 @@ class DelimitedFiles(TextFiles):
         if not len(text):
             return pa.table({name: pa.array([], pa.string()) for name in columns or ()})
         table, misfits = self._fields(text, columns)
-        if b'="' in block or b'=("' in block:
+        if b'"' in block and (b'="' in block or b'=("' in block):
             texts = [pc.replace_substring_regex(column, _KEPT_TEXT, r"\1") for column in table.columns]
             texts = [pc.if_else(pc.equal(column, ""), None, column) for column in texts]
             table = pa.table(texts, names=table.column_names)

@@ -48,5 +48,5 @@ def test_a_fit_reads_its_loss_once_and_writes_it_once_for_each_request() -> None
         finally:
             sys.setprofile(None)
     assert conversions.calls["of"] == 1
-    assert conversions.calls["__str__"] == 8
+    assert conversions.calls["__str__"] == 6
     assert conversions.calls.total() < 12
