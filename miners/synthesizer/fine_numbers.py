@@ -144,6 +144,8 @@ def fine_of(stored: Any, firsts: Mapping[str, np.ndarray]) -> dict[str, FineNumb
         numbers = FineNumbers(
             np.array(starts, dtype=np.int64), np.asarray_chkfinite(counts, dtype=np.float64), float(deviation), *finite
         )
+        if min((number for number in finite if number is not None), default=0.0) < 0:
+            raise ValueError(f"the noise of the fine numbers of {name!r} is negative")
         fits = name in firsts and numbers.starts.shape == numbers.counts.shape and 0 < numbers.deviation < np.inf
         if not fits or not (np.diff(numbers.starts) > 0).all() or not np.isin(firsts[name][:-1], numbers.starts).all():
             raise ValueError(f"the fine numbers of {name!r} fit no column")

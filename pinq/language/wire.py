@@ -125,7 +125,7 @@ class Description(_Wire):
 
 
 class WireBudget(_Wire):
-    """A budget in decimal text, and the sentence about earlier versions of the rows."""
+    """A budget in decimal text, the sentence about earlier versions of the rows, and the bytes that are left."""
 
     epsilon: str
     spent: str

@@ -24,6 +24,7 @@ from miners import DiffPID3
 from pinq import ClassCount, Gini, Groups, Values
 from pinq.language.queries import Query, Request
 from pinq.language.wire import PROTOCOL_HEADER, SCHEMA_HEADER
+from pinq.ledger.events import STORED_BYTES
 from pinq.provider.grants import make_terms
 from pinq.provider.opening import open_ledger
 from pinq.server.openapi import QUERIES
@@ -40,6 +41,7 @@ from tests.support.processes.servers import (
     token_of,
 )
 
+UNSPENT = {"epsilon": "1", "spent": "0", "remaining": "1", "room": STORED_BYTES}
 HOSTILE = '"; drop table events; --'
 WEIRD: dict[str, dict[str, Any]] = {
     HOSTILE: {"type": "categorical", "values": ["x' OR 1=1", "\u202eright to left", "k" * 10_240, "\U0001f60a ünï"]},
@@ -169,7 +171,7 @@ def test_what_is_not_a_loss_is_refused(epsilon: Any, server: Server, policy: Pat
         assert answer.status_code == 400
         assert answer.json()["code"] == "query"
         assert "greater than 0 and at most 1000000" in answer.json()["message"]
-        assert client.get("/v1/people/budget").json() == {"epsilon": "1", "spent": "0", "remaining": "1"}
+        assert client.get("/v1/people/budget").json() == UNSPENT
 
 
 @pytest.mark.parametrize(
@@ -199,7 +201,7 @@ def test_a_request_means_one_thing(body: str, server: Server, policy: Path) -> N
             )
             assert (answer.status_code, answer.json()["code"]) == (400, "query")
             assert answer.json()["message"].count("Nothing was spent") == 1
-        assert client.get("/v1/people/budget").json() == {"epsilon": "1", "spent": "0", "remaining": "1"}
+        assert client.get("/v1/people/budget").json() == UNSPENT
 
 
 def test_one_id_is_answered_once(server: Server, policy: Path) -> None:

@@ -227,7 +227,7 @@ def test_no_fit_is_refused_for_what_it_would_not_ask(target: str, monkeypatch: p
             return True
 
     lowest = bisect.bisect_left(range(200), True, key=is_enough)
-    monkeypatch.setattr(kind._plan_kind, "require", lambda *_: None)
+    monkeypatch.setattr(kind._plan_kind, "require", lambda plan, _: plan)
     assert is_enough(lowest)
     assert not is_enough(lowest - 1)
 
