@@ -351,7 +351,7 @@ class SyntheticTable:
                 for (numbers, table), (_, epsilon, _, deviation, *before) in zip(tables, stored["bought"], strict=True)
             )
             model = GraphicalModel(sizes, FINITE(stored["rows"]).item(), potentials)
-            if min(model.rows, *(each.deviation for each in bought)) <= 0:
+            if min([model.rows, *(each.deviation for each in bought)]) <= 0:
                 raise ValueError("its number of rows, or the noise of a table, is not positive")
             error = None if stored["error"] is None else FINITE(stored["error"]).item()
             numeric = {spec.column: spec for spec in specs if spec.column in schema.numeric_columns}

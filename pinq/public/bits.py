@@ -17,7 +17,7 @@ A process that draws 2^54 bytes (five years at 100 MB a second) has 2^50 samples
 It has a false alarm with a chance below 2 * 2^50 * 2^-128 + 2^41 * 2^-89 < 2^-47.
 
 Privacy:
-    Claim: rows change the chance that a test fails by less than 2^-47, the chance of all false alarms above. Why:
+    Claim: rows change the chance that a test of good bits fails by less than 2^-47, as all false alarms above. Why:
     the bits do not depend on rows. Their number depends on public numbers and, little, on rows: a choice among
     equal candidates draws until a number is below theirs, and at most one draw of 2^39 takes more bits. So rows can
     only move where a window of good bits ends. Before each charge a new sample is tested, and a whole window before

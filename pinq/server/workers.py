@@ -38,7 +38,7 @@ from pinq.curator.deadline import Deadline, Meter, Stopped, TooHeavy
 from pinq.errors import PinqError, Unavailable
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.limits import Settings
-from pinq.server.log import RequestLog, unexpected
+from pinq.server.log import LOG, RequestLog, unexpected
 from pinq.server.replies import Visit, Work, begun
 from pinq.server.worker import LOOK_SECONDS, Worker, main
 
@@ -253,6 +253,7 @@ class Workers:
                     return None
             return outcome.result()
         except BaseException:
+            job.cancel()  # if no worker has it yet
             deadline.stop()
             raise
 
@@ -264,6 +265,7 @@ class Workers:
                 worker = WorkerProcess()
                 self._use(worker)
             except Exception as error:  # usually the end of its connection
+                LOG.debug("a worker is lost", exc_info=True)
                 silent = isinstance(error, (TimeoutError, BlockingIOError))
                 self._lost(worker, "a worker process does not answer" if silent else "a worker process ended")
             if worker is not None:

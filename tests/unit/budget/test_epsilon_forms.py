@@ -36,7 +36,7 @@ class Conversions:
 
 
 def test_a_fit_reads_its_loss_once_and_writes_it_once_for_each_request() -> None:
-    """A depth-2 fit asks four requests, one of them free, and rehearses two of the others twice, for work and for stored bytes.
+    """A depth-2 fit asks four requests, one of them free, and rehearses two of the others.
 
     Beside them it reads the loss and compares it.
     """
