@@ -15,7 +15,7 @@ from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Closed
 from pinq.curator.monitor import Curator
 from pinq.engine import open_engine
-from pinq.errors import unspent
+from pinq.errors import QueryError, unspent
 from pinq.language.queries import Answer, Asked, Budget, Preview, Request
 from pinq.ledger.events import FREE, Terms
 from pinq.ledger.ledger import Ledger
@@ -117,6 +117,7 @@ def simulate(
     epsilon: EpsilonLike = 1.0,
     data: Any = None,
     seed: int = 0,
+    table: str | None = None,
 ) -> PrivateQueryable:
     """Opens a handle on dummy rows, for the trial of a script before it spends anything.
 
@@ -126,9 +127,13 @@ def simulate(
         epsilon: The budget, enforced like a real one.
         data: Rows that fit the schema, for example public rows, instead of dummy rows.
         seed: Seed of the dummy rows. It never affects the noise.
+        table: The table's name, if ``schema`` is a policy of several.
 
     Returns:
         A handle named ``simulated``. Its answers say nothing about any real table.
+
+    Raises:
+        QueryError: An unknown table, or no name where the policy has several tables.
 
     Examples:
         >>> import pinq
@@ -136,7 +141,9 @@ def simulate(
         PrivateQueryable(simulated; 13 columns, Budget(epsilon=2, spent=0, remaining=2))
     """
     if not isinstance(schema, Schema):
-        schema = load_policy(schema).at().schema_
+        schema = load_policy(schema).at(table).schema_
+    elif table is not None:
+        raise QueryError(f"is {table!r}; a schema is of one table, without a name", parameter="table")
     rows = whole_number("rows", rows, 0, MAX_ROWS)
     budget = Epsilon.of(epsilon)
     ledger = Ledger("sqlite://", "simulated")

@@ -208,6 +208,10 @@ def test_a_table_must_be_named_and_be_there(clinic: Path) -> None:
     for act in (check, examples, pinq.simulate):
         with pytest.raises(QueryError, match="`table` must be named: 'clinic' has the tables patients, visits"):
             act(clinic)
+    visits = pinq.simulate(clinic, table="visits", rows=10).schema
+    assert visits == pinq.load_policy(clinic).at("visits").schema_
+    with pytest.raises(QueryError, match="`table` is 'visits'; a schema is of one table"):
+        pinq.simulate(visits, table="visits")
     with pytest.raises(PolicyError, match="a session reads one"):
         require_fit(None, 0, pinq.load_policy(clinic))  # type: ignore[arg-type]
     assert [check(table).over_unit for table in pinq.load_policy(clinic).each] == [0, 2]
