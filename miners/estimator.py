@@ -9,16 +9,27 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence, Sized
+from decimal import Decimal
 from fractions import Fraction
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
-from miners.budget.plan import Bill, Plan, PlanLine, begin_fit, loss_text, remember_fit, require_given, silenced
-from miners.budget.room import Storage, public_handle
+from miners.budget.plan import (
+    Plan,
+    PlanLine,
+    Storage,
+    begin_fit,
+    billed,
+    loss_text,
+    public_handle,
+    remember_fit,
+    require_given,
+    silenced,
+)
 from miners.fitted.model_card import ModelCard, Reliability, determination, model_card
-from miners.fitted.node import as_array, param_out, read_stored
+from miners.fitted.node import as_array, read_json
 from miners.fitted.route import Frame, encode, encode_values, values_of
 from miners.fitted.tree import Forest, Tree
 from miners.parameters import HasParams, Parameterised
@@ -202,12 +213,25 @@ class Miner(Parameterised, ABC):
     n_features_in_: int
     _state: type[State]
     _limits: tuple[str, ...] = ()
+    _other: ClassVar[str] = ""  # the miner that predicts targets of the other kind
     _certificate: Certificate | None = None
     _fit_params: dict[str, Any]
 
     @abstractmethod
     def _checked(self, schema: Schema, target: str) -> FitPlan[Any]:
         """The fit, with every parameter checked before anything is spent."""
+
+    def _require_target(self, schema: Schema, target: str) -> None:
+        """Raises ``QueryError`` unless this miner can predict a column, and the column has several values."""
+        column, is_numeric = schema.column(target), target in schema.numeric_columns
+        if is_numeric != isinstance(self, Regressor):
+            kind, predicts = "categorical", "the mean of a numeric column"
+            if is_numeric:
+                kind, predicts = "numeric", "the values of a categorical column"
+            name = type(self).__name__
+            raise QueryError(f"the target `{target}` is {kind}; take {self._other}, for {name} predicts {predicts}.")
+        if column.cells < 2:
+            raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
 
     def fit(self, handle: PrivateQueryable, target: str, *, reuse: bool = False) -> Self:
         """Learns from the rows behind a handle.
@@ -236,10 +260,10 @@ class Miner(Parameterised, ABC):
             querying, certificate = begin_fit(
                 self, handle, target or None, fit.needed, warnings, reuse=reuse, before=fit.before
             )
-        with Bill(handle) as bill, silenced(warnings):  # `begin_fit` gave the warnings
-            model = fit.learn(querying)
+        with billed(handle) as spent, silenced(warnings):  # `begin_fit` gave the warnings
+            model, cost = fit.learn(querying), spent()
         remember_fit(self, handle, certificate())
-        return self._fitted(model, bill.total)
+        return self._fitted(model, cost)
 
     def fitted_again(self, handle: PrivateQueryable) -> Self:
         return type(self)(**self._fit_params).fit(handle, self._model.target or "")
@@ -314,16 +338,29 @@ class Miner(Parameterised, ABC):
     def to_json(self) -> str:
         """Returns the fitted miner as text: its parameters, its cost and its model."""
         stored = self._stored()
-        params = {name: param_out(value) for name, value in self.get_params(deep=False).items()}
+        params = {name: _param_out(value) for name, value in self.get_params(deep=False).items()}
         head = {"format": f"pinq-{self.kept_name()}", "version": VERSION, "params": params}
         return json.dumps({**head, "cost": loss_text(self.cost_), **stored}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Reads a result of ``to_json``; raises ``QueryError`` for another text."""
-        stored, params, cost = read_stored(cls, text, VERSION)
-        miner: Self = cls(**params)
-        return miner._restored(stored, cost)
+        stored, name, allowed = read_json(text), cls.kept_name(), cls.param_names()
+        if not isinstance(stored, dict) or stored.get("format") != f"pinq-{name}" or stored.get("version") != VERSION:
+            raise QueryError(
+                f"this is not a stored {name}: its `format` must be 'pinq-{name}' and its `version` {VERSION}."
+            )
+        params, cost = stored.get("params"), cast("EpsilonLike", stored.get("cost"))
+        if not isinstance(params, dict) or not set(params) <= set(allowed):
+            keys = ", ".join(allowed)
+            raise QueryError(f"`params` of a stored {name} must be an object with no other keys than {keys}.")
+        try:
+            json.dumps(params, allow_nan=False).encode()
+        except (ValueError, RecursionError) as error:
+            raise QueryError(f"`params` of a stored {name} have a value that JSON does not allow: {error}.") from None
+        # A fit whose questions were all paid for before costs nothing.
+        paid = Fraction(0) if cost == "0" else Epsilon.of(cost, name="cost").exact
+        return cls(**params)._restored(stored, paid)
 
     @property
     def _model(self) -> Any:
@@ -331,9 +368,9 @@ class Miner(Parameterised, ABC):
         self._require_fitted(f"{self._state.kept_as}_")
         return getattr(self, f"{self._state.kept_as}_")
 
-    @abstractmethod
     def to_frame(self) -> pd.DataFrame:
-        """Returns the model as a table: a row for each node of a tree or forest."""
+        """Returns the model as a table."""
+        return self._model.to_frame()
 
     def _description(self) -> Mapping[str, str]:
         """The texts about the model on its card, by name."""
@@ -364,6 +401,20 @@ class Miner(Parameterised, ABC):
         return self
 
 
+def _param_out(value: object) -> object:
+    """A parameter in JSON; an exact loss becomes decimal text with the same value."""
+    match value:
+        case Fraction() | Decimal() | Epsilon():
+            return str(Epsilon.of(value))
+        case np.generic():
+            return value.item()
+        case Mapping():
+            return {str(key): _param_out(item) for key, item in value.items()}
+        case list() | tuple() | np.ndarray():
+            return [_param_out(item) for item in value]
+    return value
+
+
 def _importances(miner: Classifier | Regressor) -> np.ndarray:
     """The importance of each column of ``feature_names_in_``."""
     importances: Mapping[str, float] = miner._model.importances
@@ -380,6 +431,7 @@ class Classifier(Miner):
 
     classes_: np.ndarray
     _estimator_type = "classifier"
+    _other = "DiPriMeTreeRegressor"
 
     @property
     def feature_importances_(self) -> np.ndarray:
@@ -454,6 +506,7 @@ class Regressor(Miner):
     """A fitted miner that predicts the mean of a numeric column."""
 
     _estimator_type = "regressor"
+    _other = "DiPriMeTreeClassifier"
 
     @property
     def feature_importances_(self) -> np.ndarray:
@@ -498,28 +551,24 @@ class GrownMiner(Miner):
 
     tree_: Tree
     forest_: Forest
-    _model: Any
     _state: type[Tree | Forest] = Tree
     _limits: tuple[str, ...] = TREE_LIMITS
 
-    def to_frame(self) -> pd.DataFrame:
-        return cast("pd.DataFrame", self._model.to_frame())
-
     def rules(self) -> pd.DataFrame:
         """Returns a rule for each leaf, in descending order of rows; see ``Tree.rules``."""
-        return cast("pd.DataFrame", self._model.rules())
+        return self._model.rules()
 
     def export_text(self, *, max_depth: int | None = None) -> str:
         """The tree, or all trees, as indented text."""
-        return str(self._model.export_text(max_depth=max_depth))
+        return self._model.export_text(max_depth=max_depth)
 
     def export_graphviz(self, **chosen: int | None) -> str:
         """The tree in Graphviz's DOT language; see ``Tree.export_graphviz`` and ``Forest.export_graphviz``."""
-        return str(self._model.export_graphviz(**chosen))
+        return self._model.export_graphviz(**chosen)
 
     def plot(self, ax: Axes | None = None, **chosen: int | None) -> Axes:
         """Draws the tree with matplotlib; see ``Tree.plot`` and ``Forest.plot``."""
-        return cast("Axes", self._model.plot(ax, **chosen))
+        return self._model.plot(ax, **chosen)
 
 
 def public_schema(handle: object) -> Schema:
@@ -569,12 +618,6 @@ def require_word(name: str, value: object, words: Sequence[str | None]) -> None:
     near = closest(str(value), [word for word in words if word is not None])
     allowed = " or ".join(map(repr, words)) if len(words) == 2 else f"one of {', '.join(map(repr, words))}"
     raise QueryError(f"is {value!r}{near}", parameter=name, allowed=allowed)
-
-
-def require_varied(schema: Schema, target: str | None) -> None:
-    """Raises ``QueryError`` if the target has a single declared value."""
-    if schema.column(target).cells < 2:
-        raise QueryError(f"the target `{target}` has a single value, so there is nothing to learn.")
 
 
 def require_pairs(values: Sized, rows: Sized) -> None:

@@ -211,7 +211,7 @@ def join(
     broke off continues if all parties run the same command again.
     """
     from pinq_secure.provider import join as take_part
-    from pinq_secure.session.joining import Identity
+    from pinq_secure.session.network import Identity
     from pinq_secure.session.session import load_session
 
     if (cert is None) != (key is None):

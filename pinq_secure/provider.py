@@ -46,9 +46,9 @@ from pinq.provider.versions import open_rows
 from pinq.public.schema import Value
 from pinq_secure.booking import LedgerBooking
 from pinq_secure.id3.task import Holding
-from pinq_secure.session.joining import Identity, Joining, Traffic
 from pinq_secure.session.loss import Loss
-from pinq_secure.session.party import run_party
+from pinq_secure.session.network import Identity
+from pinq_secure.session.party import Joining, Traffic, run_party
 from pinq_secure.session.session import Session, first_certificate, load_session
 
 NOTHING_LEFT = "Nothing left this party."

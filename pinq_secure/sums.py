@@ -265,14 +265,6 @@ AddUp = Callable[[JointSum, OwnRows], np.ndarray]
 """Returns the noisy sums over all parties, end to end."""
 
 
-def require_sums(verb: str) -> None:
-    """Raises ``QueryError`` unless a query is for counts or sums."""
-    if verb not in ("noisy_count", "noisy_sum"):
-        raise QueryError(
-            f"parties that add up their counts cannot answer {verb}; use strategy='secure' or 'noisy_counts'."
-        )
-
-
 class SecureFederation(Shown, CountSource):
     """The parties of a secure computation, which add up their counts as one owner, ``"all parties"``.
 
@@ -409,7 +401,10 @@ class SecureFederation(Shown, CountSource):
 
     def _addition(self, query: OwnerQuery) -> Addition:
         """The addition of a query; raises ``QueryError`` if parties cannot answer it."""
-        require_sums(query.verb)
+        if query.verb not in ("noisy_count", "noisy_sum"):
+            raise QueryError(
+                f"parties that add up their counts cannot answer {query.verb}; use strategy='secure' or 'noisy_counts'."
+            )
         parts: PartSet = query.parts.of(ALL).part_set
         if query.sums is not None:
             if len(parts) != 1:

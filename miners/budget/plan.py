@@ -6,7 +6,9 @@
 A recipe lists the steps of a fit: the queries of each level of a tree, and their losses. ``plan``
 prints the steps, ``fit`` runs them, and their losses add up to the cost of the fit.
 
-``begin_fit`` checks the budget before the first query, and ``Bill`` has the final cost.
+``begin_fit`` checks the budget before the first query, and ``billed`` has the final cost. ``Storage`` bounds the bytes
+that a ledger keeps of a fit: a grant allows a number of bytes, and a fit that needs more is refused before it costs
+anything.
 
 Privacy:
     Claim: the steps along a path from the root to a leaf below the last split add up to ``total``
@@ -38,13 +40,23 @@ from enum import Enum
 from fractions import Fraction
 from functools import cached_property, partial
 from html import escape
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, cast
 
 from pinq.analyst.queryable import PrivateQueryable, recording, reusing
 from pinq.analyst.session import Session, Way
-from pinq.errors import BudgetExceeded, PinqError, QueryError, Refusal, TooManyRequests
+from pinq.errors import BudgetExceeded, NotAllowed, PinqError, QueryError, Refusal, TooManyRequests
 from pinq.language.derivatives import Derivatives
-from pinq.language.queries import Answer, Budget, Certificate, Request
+from pinq.language.queries import (
+    NUMBER_BYTES,
+    PART_BYTES,
+    QUERY_BYTES,
+    Answer,
+    Budget,
+    Certificate,
+    Preview,
+    Request,
+)
+from pinq.language.scores import MAX_DEPTH
 from pinq.public.checks import first_of, many, require_bool
 from pinq.public.epsilon import NANO, ZERO, Epsilon, EpsilonLike, Exact, laplace_interval, standard_deviation
 from pinq.public.schema import Schema, Value
@@ -480,40 +492,31 @@ _log = logging.getLogger("miners")
 QUIET = 2.0  # seconds before a fit shows its progress
 
 
-class Bill:
-    """Reads the cost of the queries inside a ``with`` block from the ledger.
+@contextmanager
+def billed(handle: PrivateQueryable) -> Iterator[Callable[[], Fraction]]:
+    """Gives a function that reads from the ledger what the queries of a ``with`` block have cost so far, exactly.
 
     A refusal that ends the block has this cost too; an interrupt (Ctrl-C) gets a note with it.
-
-    Attributes:
-        total: The exact cost, after an end without an error.
     """
+    before = handle.budget.spent
 
-    total: Fraction
+    def spent() -> Fraction:
+        return Exact(handle.budget.spent - before)
 
-    def __init__(self, handle: PrivateQueryable) -> None:
-        self._handle = handle
-
-    def __enter__(self) -> Self:
-        self._before = self._handle.budget.spent
-        return self
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if error is None:
-            self.total = self._spent()
-        elif isinstance(error, Refusal):
-            error.charged = None
-            with suppress(PinqError):  # without the ledger the cost stays unknown
-                error.charged = self._spent()
-        elif isinstance(error, KeyboardInterrupt):
-            with suppress(PinqError):
-                error.add_note(
-                    f"The answers so far have cost epsilon {loss_text(self._spent())}. The same call with reuse=True "
-                    "uses them at no cost and continues."
-                )
-
-    def _spent(self) -> Fraction:
-        return Exact(self._handle.budget.spent - self._before)
+    try:
+        yield spent
+    except Refusal as error:
+        error.charged = None
+        with suppress(PinqError):  # without the ledger the cost stays unknown
+            error.charged = spent()
+        raise
+    except KeyboardInterrupt as error:
+        with suppress(PinqError):
+            error.add_note(
+                f"The answers so far have cost epsilon {loss_text(spent())}. The same call with reuse=True uses them "
+                "at no cost and continues."
+            )
+        raise
 
 
 def patient(session: Session, request: Request) -> Answer:
@@ -614,3 +617,58 @@ def require_budget(handle: Pricing, needed: Epsilon, *, name: str, act: str = ""
         refused = BudgetExceeded(text, asked=error.asked, remaining=error.remaining, scope=error.scope)
         refused.charged = error.charged
         raise refused from None
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The largest number of bytes that a ledger keeps of a fit.
+
+    Attributes:
+        fixed: The bytes of queries that do not depend on the parameter.
+        each: The bytes of further queries for each unit of the parameter.
+        parameter: The parameter of which more units are more queries; empty for none.
+        number: Its value.
+    """
+
+    fixed: int = 0
+    each: int = 0
+    parameter: str = ""
+    number: int = 0
+
+    def require(self, room: int | None) -> None:
+        """Raises ``NotAllowed`` if a ledger with so many bytes left might refuse a later query of the fit."""
+        needed = self.fixed + self.each * self.number
+        if room is None or needed <= room:
+            return
+        most = (room - self.fixed) // self.each if self.each else 0
+        largest = f"the largest `{self.parameter}` that fits is {most:,}" if most > 0 else "take fewer columns"
+        raise NotAllowed(
+            f"the ledger might have to keep {needed:,} bytes of this fit, and the grant has {room:,} left; {largest}, "
+            "or let the data provider change the terms (pinq terms)."
+        )
+
+
+def bytes_of(numbers: int, queries: int = 1) -> int:
+    """The largest number of bytes that a ledger keeps of queries with so many numbers in all, of parts at any depth."""
+    return queries * (QUERY_BYTES + PART_BYTES * (MAX_DEPTH + 4)) + numbers * NUMBER_BYTES
+
+
+class _PublicSession:
+    """A session that knows only a schema: it previews what the schema allows, and answers nothing."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema, self.name, self.account, self.tables, self.cohorts = schema, "public", "public", (), None
+
+    def preview(self, request: Request) -> Preview:
+        """Raises ``QueryError`` if the schema does not allow the request."""
+        request.query.check_for(request.parts.bind(self.schema), self.schema)
+        return Preview(Fraction(0), Fraction(0), "")
+
+    def budget(self, _: str = "") -> Budget:
+        """A budget of 0."""
+        return Budget(Fraction(0), Fraction(0), Fraction(0))
+
+
+def public_handle(schema: Schema) -> PrivateQueryable:
+    """Returns a handle for rehearsals and previews by public facts alone."""
+    return PrivateQueryable(cast(Session, _PublicSession(schema)))

@@ -9,7 +9,7 @@ from fractions import Fraction
 from html import escape
 from typing import TYPE_CHECKING
 
-from miners.budget.plan import Plan, PlanLine, loss_text, rows_text
+from miners.budget.plan import Plan, loss_text, rows_text
 from pinq.public.checks import require_kind
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from pinq.analyst.queryable import PrivateQueryable
 
-HALF, TWICE = "at half of it", "at twice"
-HEADINGS = ("table or model", "epsilon", "widest ±", HALF, TWICE)
+HEADINGS = ("table or model", "epsilon", "widest ±", "at half of it", "at twice")
 
 
 @dataclass(frozen=True)
@@ -93,15 +92,7 @@ class WishList:
 
     def _rows(self) -> Iterator[tuple[str, ...]]:
         for plan in self.plans:
-            widest = max((line for line in plan.lines if line.within), key=_width, default=None)
+            width, unit = max(((line.within, line.unit) for line in plan.lines if line.within), default=(0.0, ""))
             # Noise is inversely proportional to epsilon, apart from the rounding of whole counts.
-            widths = ("", "", "") if widest is None else tuple(_width_text(widest, factor) for factor in (1, 2, 0.5))
+            widths = [f"±{rows_text(width * factor)} {unit}".rstrip() if width else "" for factor in (1, 2, 0.5)]
             yield plan.title, loss_text(plan.total), *widths
-
-
-def _width(line: PlanLine) -> float:
-    return line.within or 0.0
-
-
-def _width_text(line: PlanLine, factor: float) -> str:
-    return f"±{rows_text(_width(line) * factor)} {line.unit}".rstrip()

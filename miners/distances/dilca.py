@@ -24,16 +24,26 @@ from typing import Any, ClassVar, Literal, Self, cast
 import numpy as np
 import pandas as pd
 
-from miners.budget.plan import NOT_GIVEN, Plan, PlanLine, count_line, count_scale, rows_text, spread, tell
-from miners.budget.room import Storage, bytes_of
+from miners.budget.plan import (
+    NOT_GIVEN,
+    Plan,
+    PlanLine,
+    Storage,
+    bytes_of,
+    count_line,
+    count_scale,
+    rows_text,
+    spread,
+    tell,
+)
 from miners.distances.arithmetic import conditionals, embedding, pairwise, symmetric_uncertainty, value_distances
 from miners.distances.plot import LIMITS, contexts_text, fitted_html, plot_context, plot_distances
-from miners.estimator import FitPlan, Miner, public_schema, require_word
+from miners.estimator import FitPlan, Miner, require_word
 from miners.fitted.route import Frame, encode
 from miners.growth.candidates import multiway_splits
 from miners.pictures import Axes
 from pinq.analyst.queryable import PrivateQueryable
-from pinq.errors import QueryError, unspent
+from pinq.errors import QueryError
 from pinq.language.scores import ENTROPY_BITS, MutualInformation
 from pinq.language.specs import MAX_PARTS, AnyCross, Cuts, Splitting, Values, bind
 from pinq.public.checks import closest, is_listing, many, text_of, whole_number
@@ -489,9 +499,7 @@ class DPDilca(Miner):
             QueryError: A parameter or the target is wrong.
             BudgetExceeded: Less than ``epsilon`` remains.
         """
-        with unspent():
-            fit = self._checked(public_schema(handle), target)
-        return self._run(fit, handle, target, reuse=reuse)
+        return super().fit(handle, cast("str", target), reuse=reuse)
 
     def fitted_again(self, handle: PrivateQueryable) -> Self:
         return type(self)(**self._fit_params).fit(handle, list(self.distances_))
@@ -521,14 +529,11 @@ class DPDilca(Miner):
         Raises:
             QueryError: A column is missing, or holds a value that the schema does not declare.
         """
-        self._require_fitted("distances_")
         left = self._codes(X)
-        matrices = {name: frame.to_numpy() for name, frame in self.distances_.items()}
-        return pairwise(matrices, left, left if Y is None else self._codes(Y))
+        return pairwise(self._model.matrices, left, left if Y is None else self._codes(Y))
 
     def transform(self, X: Frame) -> np.ndarray:
         """Points whose Euclidean distances are ``pairwise``, shape (rows, dimensions), for example for k-means."""
-        self._require_fitted("distances_")
         return np.concatenate(
             [self.embedding(name).to_numpy()[codes] for name, codes in self._codes(X).items()], axis=1
         )
@@ -554,8 +559,9 @@ class DPDilca(Miner):
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
         """The names of the coordinates: ``education_0``, ``education_1``, ..."""
-        self._require_fitted("distances_")
-        return np.array([column for name in self.distances_ for column in self.embedding(name).columns], dtype=object)
+        return np.array(
+            [column for name in self._model.frames for column in self.embedding(name).columns], dtype=object
+        )
 
     def plot(self, target: str | None = None, axes: Sequence[Axes] | None = None) -> Axes:
         """Draws an attribute's distances as a heat map, beside the dendrogram that orders it.
@@ -578,14 +584,13 @@ class DPDilca(Miner):
 
         It needs matplotlib.
         """
-        self._require_fitted("distances_")
-        return plot_context(self.context_, ax)
+        return plot_context(self._model.contexts, ax)
 
     def _stored(self) -> dict[str, object]:
-        self._require_fitted("distances_")
+        model: LearnedDistances = self._model
         targets = {
-            name: {"context": list(self.context_[name]), "distances": frame.to_numpy().tolist()}
-            for name, frame in self.distances_.items()
+            name: {"context": list(model.contexts[name]), "distances": matrix.tolist()}
+            for name, matrix in model.matrices.items()
         }
         return {"schema": self.schema_.model_dump(mode="json"), "targets": targets}
 
@@ -605,10 +610,9 @@ class DPDilca(Miner):
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each two values of a target: attribute, value, other, distance."""
-        self._require_fitted("distances_")
         rows = [
             (name, value, frame.columns[other], frame.iat[number, other])
-            for name, frame in self.distances_.items()
+            for name, frame in self._model.frames.items()
             for number, value in enumerate(frame.index)
             for other in range(number + 1, len(frame))
         ]
@@ -657,8 +661,7 @@ class DPDilca(Miner):
 
     def _frame(self, target: str | None) -> pd.DataFrame:
         """The distances of a target; raises ``QueryError`` if none were learned."""
-        self._require_fitted("distances_")
-        if target not in self.distances_:
+        if target not in self._model.frames:
             problem = "name the attribute" if target is None else f"no distances were learned for {target!r}"
             near = "" if target is None else closest(target, self.distances_)
             raise QueryError(f"{problem}{near}; they were learned for {', '.join(self.distances_)}.")
@@ -666,7 +669,7 @@ class DPDilca(Miner):
 
     def _codes(self, X: Frame) -> dict[str, np.ndarray]:
         indices = {}
-        for name in self.distances_:
+        for name in self._model.frames:
             codes = encode(self.schema_, name, X)
             if (codes < 0).any():
                 row = int(np.argmax(codes < 0))

@@ -11,8 +11,16 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, cast, get_args
 
-from miners.budget.plan import Plan, loss_text, remember_fit, require_budget, require_given, silenced, warn_before_fit
-from miners.budget.room import public_handle
+from miners.budget.plan import (
+    Plan,
+    loss_text,
+    public_handle,
+    remember_fit,
+    require_budget,
+    require_given,
+    silenced,
+    warn_before_fit,
+)
 from miners.estimator import FitPlan, Miner, public_schema, required_schema
 from miners.federated.federation import Ability, CountSource, Dropped, Federation, OwnerFailed, spent_text
 from pinq.analyst.queryable import PrivateQueryable, reusing

@@ -36,12 +36,12 @@ from miners.budget.plan import (
     SMALLEST,
     PlanLine,
     Step,
+    Storage,
     lost_votes,
     spread,
     tell,
 )
-from miners.budget.room import Storage
-from miners.estimator import Classifier, GrownMiner, require_varied, require_word
+from miners.estimator import Classifier, GrownMiner, require_word
 from miners.federated.best_first import BestFirst, LocalChoice
 from miners.federated.federation import (
     CountSource,
@@ -439,8 +439,8 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
         whole_number("at_once", self.at_once, 1, MAX_NODES)
         if self.max_depth is not None:
             whole_number("max_depth", self.max_depth, 0, MAX_DEPTH)
-        column = schema.categorical(target)
-        require_varied(schema, target)
+        self._require_target(schema, target)
+        column = schema.column(target)
         return Problem(schema, target, column.codes, column.cells, Epsilon.of(self.epsilon))
 
     # Strategies

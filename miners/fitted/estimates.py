@@ -25,7 +25,8 @@ from itertools import chain
 import numpy as np
 
 Children = Sequence[Sequence[int]]
-GRID_ROWS, GRID_DISTANCES = 64, 8  # points of the grid over which an expectation is taken
+# The grid over which an expectation is taken: the middles of equal parts of [0, 1].
+ROW_POINTS, DISTANCE_POINTS = ((np.arange(points) + 0.5) / points for points in (64, 8))
 WINDOW = 5  # standard deviations on each side of a noisy number of rows: less than one in a million is outside
 
 
@@ -212,9 +213,9 @@ def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -
     low, high = np.maximum(total - WINDOW * wide, 0), np.maximum(total, 0) + WINDOW * wide
     # Counts of 8 and 2 with noise 1: the total 10 deviates by 1.41, and N ranges over so many of
     # that on both sides.
-    rows = (low + (high - low) * _midpoints(GRID_ROWS))[:, :, None]
+    rows = (low + (high - low) * ROW_POINTS)[:, :, None]
     gini = (1 - np.square(before).sum(axis=1))[:, None, None]
-    spread = gini * np.square(_midpoints(GRID_DISTANCES)) / max(1, classes - 1)
+    spread = gini * np.square(DISTANCE_POINTS) / max(1, classes - 1)
     # Across: counts (60, 30) become (15, -15), and probabilities (0.8, 0.2) become (0.3, -0.3).
     across, expected = counts - total / classes, before - 1 / classes
     variance = np.square(rows) * spread + np.square(noise)[:, :, None]
@@ -231,10 +232,6 @@ def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -
     mean = before + weight.sum(axis=(1, 2))[:, None] * across - (weight * rows).sum(axis=(1, 2))[:, None] * expected
     mean = np.maximum(mean, 0.0)
     return np.asarray(mean / mean.sum(axis=1, keepdims=True))
-
-
-def _midpoints(count: int) -> np.ndarray:
-    return (np.arange(count) + 0.5) / count
 
 
 def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:

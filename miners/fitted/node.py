@@ -2,20 +2,18 @@
 """A node of a fitted tree: its split, and the noisy counts of its rows.
 
 Checks refuse nodes that are not one tree under a schema, and fill counts that follow from others. A target is the
-predicted column: its classes, or the mean of a numeric one. The JSON form of parameters and nodes is here too;
-incomplete or invalid text is refused.
+predicted column: its classes, or the mean of a numeric one. The JSON form of nodes is here too; incomplete or
+invalid text is refused.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from fractions import Fraction
 from statistics import NormalDist, mode
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -24,12 +22,8 @@ from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Groups, Values, bind
 from pinq.public.checks import is_whole, text_of
 from pinq.public.columns import CutPoint, problems
-from pinq.public.epsilon import Epsilon, laplace_interval, standard_deviation
+from pinq.public.epsilon import laplace_interval, standard_deviation
 from pinq.public.schema import Numeric, Schema, Value
-
-if TYPE_CHECKING:
-    from miners.parameters import Parameterised
-
 
 Ends = tuple[CutPoint, CutPoint] | None
 """The range to which a numeric target is clamped; None for its bounds."""
@@ -323,45 +317,6 @@ def read_json(text: str | bytes) -> object:
         raise QueryError(f"this is not JSON: {error}") from None
 
 
-def read_stored(
-    kind: type[Parameterised], text: str | bytes, version: int
-) -> tuple[dict[str, Any], dict[str, Any], Fraction]:
-    """The common content of stored miners: the whole object, its parameters, and its cost.
-
-    Raises:
-        QueryError: The text is no stored miner of this kind.
-    """
-    stored, name, allowed = read_json(text), kind.kept_name(), kind.param_names()
-    if not isinstance(stored, dict) or stored.get("format") != f"pinq-{name}" or stored.get("version") != version:
-        raise QueryError(
-            f"this is not a stored {name}: its `format` must be 'pinq-{name}' and its `version` {version}."
-        )
-    params = stored.get("params")
-    if not isinstance(params, dict) or not set(params) <= set(allowed):
-        raise QueryError(f"`params` of a stored {name} must be an object with no other keys than {', '.join(allowed)}.")
-    try:
-        json.dumps(params, allow_nan=False).encode()
-    except (ValueError, RecursionError) as error:
-        raise QueryError(f"`params` of a stored {name} have a value that JSON does not allow: {error}.") from None
-    cost: Any = stored.get("cost")
-    # A fit whose questions were all paid for before costs nothing.
-    return stored, params, Fraction(0) if cost == "0" else Epsilon.of(cost, name="cost").exact
-
-
-def param_out(value: object) -> object:
-    """A parameter in JSON; an exact loss becomes decimal text with the same value."""
-    match value:
-        case Fraction() | Decimal() | Epsilon():
-            return str(Epsilon.of(value))
-        case np.generic():
-            return value.item()
-        case Mapping():
-            return {str(key): param_out(item) for key, item in value.items()}
-        case list() | tuple() | np.ndarray():
-            return [param_out(item) for item in value]
-    return value
-
-
 _NODES: TypeAdapter[tuple[Node, ...]] = TypeAdapter(tuple[Node, ...])
 _SPLIT: TypeAdapter[Split] = TypeAdapter(StoredSplit)
 
@@ -386,8 +341,7 @@ def nodes_in(stored: object) -> tuple[Node, ...]:
 
 def split_out(split: Split) -> dict[str, object]:
     """Returns a split as JSON has it."""
-    stored: dict[str, object] = _SPLIT.dump_python(split, mode="json")
-    return stored
+    return _SPLIT.dump_python(split, mode="json")
 
 
 def split_in(name: str, stored: object) -> Split:

@@ -20,14 +20,13 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 import sqlglot
 from sqlglot import expressions as x
 
-from miners.budget.plan import PlanLine
 from miners.tables.columns import MAX_BINS, is_categorical, missing_apart, narrowed, specs_of
 from miners.tables.groups import ROUGH, Kind, drafted
 from miners.tables.quantile_search import Quantile
@@ -37,11 +36,10 @@ from miners.tables.statistics import (
     StandardDeviation,
     Statistic,
     SumStatistic,
-    TableEstimate,
     Variance,
 )
 from miners.tables.table import NUMBERS, Draft, Table
-from pinq.analyst.queryable import Parts, PrivateQueryable
+from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import QueryError, printable
 from pinq.language.specs import Axis, Calendar, Cuts, Groups, Interval, Ranges, Spec, Values, bind
 from pinq.public.checks import closest
@@ -111,6 +109,10 @@ class Text:
         keyword = re.search(re.escape(why.split()[0].strip("`:,")), self.plain, re.IGNORECASE)
         raise self.error(why, min(starts) if starts else keyword.start() if keyword else 0)
 
+    def instead(self, node: x.Expr, write: str) -> NoReturn:
+        """Refuses an expression, and says what to write in its place."""
+        self.refuse(node, f"`{self.sql(node)}`: {write}")
+
     def error(self, why: str, offset: int) -> QueryError:
         """Makes an error with the place of a character in the text."""
         before = self.plain[:offset]
@@ -139,8 +141,8 @@ class Text:
         read = (*READ_IN_FUNCTIONS, type(node))
         other = next((inner for inner in node.walk() if not isinstance(inner, read)), None)
         if other is not None:
-            instead = f"write `{name}` alone in the place of `{self.sql(other)}`; the policy can derive other columns"
-            self.refuse(node, f"`{self.sql(node)}`: {instead}")
+            alone = f"write `{name}` alone in the place of `{self.sql(other)}`; the policy can derive other columns"
+            self.instead(node, alone)
         return name
 
     def constant(self, node: x.Expr) -> Constant:
@@ -154,18 +156,18 @@ class Text:
         if isinstance(node, (x.Boolean, x.Null)):
             return None if isinstance(node, x.Null) else bool(node.this)
         if not isinstance(node, x.Literal):
-            self.refuse(node, f"`{self.sql(node)}`: write a constant here")
+            self.instead(node, "write a constant here")
         if node.is_string:
             return str(node.this)
         number = Decimal(node.this) if len(node.this) <= MAX_DIGITS else None
         if number is None or abs(number.adjusted()) > MAX_DIGITS:  # exact arithmetic with it would take for ever
-            self.refuse(node, f"`{self.sql(node)}`: write a number of at most {MAX_DIGITS} digits")
+            self.instead(node, f"write a number of at most {MAX_DIGITS} digits")
         return int(number) if node.is_int else number
 
     def number(self, node: x.Expr) -> Fraction:
         value = self.constant(node)
         if isinstance(value, (str, bool)) or value is None:
-            self.refuse(node, f"`{self.sql(node)}`: write a number here")
+            self.instead(node, "write a number here")
         return Fraction(value)
 
     def sql(self, node: x.Expr) -> str:
@@ -182,19 +184,12 @@ class Text:
         return sum(len(each) + 1 for each in lines) + max(facts.get("col", 0) - len(facts.get("highlight", "")), 0)
 
 
-class CodeSets(NamedTuple):
-    """The codes of a column that meet a condition, and the codes that do not; missing values may be in neither.
+def _combined(sets: Sequence[np.ndarray], *, every: bool = True) -> np.ndarray:
+    """The codes that are in every set, or, without ``every``, in at least one.
 
     A set of codes is a list of first codes and ends: (0, 3, 7, 8) are the codes 0 to 2 and 7. So its size depends on
     the condition, not on the column: a grid may have millions of cells.
     """
-
-    met: np.ndarray
-    unmet: np.ndarray
-
-
-def _combined(sets: Sequence[np.ndarray], *, every: bool = True) -> np.ndarray:
-    """The codes that are in every set, or, without ``every``, in at least one."""
     points = np.unique(np.concatenate(sets))
     inside = [np.searchsorted(ends, points, side="right") % 2 == 1 for ends in sets]
     inside_all = (np.logical_and if every else np.logical_or).reduce(inside)
@@ -213,39 +208,36 @@ class Condition:
         """The declared column; its ``cells`` are its codes without that of missing values."""
         return self.text.schema.column(self.name)
 
-    def read(self, node: x.Expr) -> CodeSets:
-        """The codes that meet the condition, and the codes that do not."""
+    def read(self, node: x.Expr, negated: bool = False) -> np.ndarray:
+        """The codes that meet the condition, or its negation; missing values may meet neither, as in SQL."""
         match node:
             case x.Paren():
-                return self.read(node.this)
+                return self.read(node.this, negated)
             case x.Not():
-                return CodeSets(*reversed(self.read(node.this)))
-            case x.And() | x.Or():
-                sides, both = [self.read(side) for side in node.flatten()], isinstance(node, x.And)
-                met, unmet = [side.met for side in sides], [side.unmet for side in sides]
-                return CodeSets(_combined(met, every=both), _combined(unmet, every=not both))
+                return self.read(node.this, not negated)
+            case x.And() | x.Or():  # NOT (a AND b) is NOT a OR NOT b
+                sides = [self.read(side, negated) for side in node.flatten()]
+                return _combined(sides, every=isinstance(node, x.And) != negated)
             case x.Is(this=x.Column(), expression=x.Null()):
-                return CodeSets(
-                    self._between(self.column.cells, self.column.codes), self._between(0, self.column.cells)
-                )
+                cells, codes = self.column.cells, self.column.codes
+                return self._between(0, cells) if negated else self._between(cells, codes)
             case x.In(this=x.Column()) if node.expressions:
                 constants = [self.text.constant(each) for each in node.expressions]
                 named: list[Constant] = [value for value in constants if value is not None] or [None]
-                sets = self._code_sets(_combined([self._compared(node, x.EQ, value) for value in named], every=False))
+                equal = _combined([self._compared(node, x.EQ, value) for value in named], every=False)
                 # With NULL in the list no value is certainly outside it.
-                return sets if None not in constants else CodeSets(sets.met, self._between(0, 0))
+                return self._between(0, 0) if negated and None in constants else self._declared(equal, negated)
             case x.Between(this=x.Column()) if not node.args.get("symmetric"):
                 low, high = (self.text.constant(node.args[end]) for end in ("low", "high"))
-                return self._code_sets(_combined([self._compared(node, x.GTE, low), self._compared(node, x.LTE, high)]))
+                ends = [self._compared(node, x.GTE, low), self._compared(node, x.LTE, high)]
+                return self._declared(_combined(ends), negated)
             case x.EQ() | x.NEQ() | x.GT() | x.GTE() | x.LT() | x.LTE():
                 flipped = not isinstance(node.this, x.Column)
                 kind = FLIPPED.get(type(node), type(node)) if flipped else type(node)
                 side, value = (node.right, node.left) if flipped else (node.left, node.right)
                 if isinstance(side, x.Column):
-                    return self._code_sets(self._compared(node, kind, self.text.constant(value)))
-        self.text.refuse(
-            node, f"`{self.text.sql(node)}`: compare a column with constants by =, <, IN, BETWEEN or IS NULL"
-        )
+                    return self._declared(self._compared(node, kind, self.text.constant(value)), negated)
+        self.text.instead(node, "compare a column with constants by =, <, IN, BETWEEN or IS NULL")
 
     def _between(self, first: int, end: int) -> np.ndarray:
         first, end = max(first, 0), min(end, self.column.codes)
@@ -254,9 +246,9 @@ class Condition:
     def _complement(self, codes: np.ndarray) -> np.ndarray:
         return np.setxor1d(codes, [0, self.column.codes])
 
-    def _code_sets(self, met: np.ndarray) -> CodeSets:
-        declared = self._between(0, self.column.cells)
-        return CodeSets(_combined([met, declared]), _combined([self._complement(met), declared]))
+    def _declared(self, met: np.ndarray, negated: bool) -> np.ndarray:
+        """These codes, or all others, without that of missing values."""
+        return _combined([self._complement(met) if negated else met, self._between(0, self.column.cells)])
 
     def _compared(self, node: x.Expr, kind: type[x.Expr], value: Constant) -> np.ndarray:
         """Compares all codes with a constant; the result for missing values has no meaning."""
@@ -291,8 +283,7 @@ class Condition:
                 self.text.notes.append(f"{self.text.sql(node)} is read at {edge}, where a grid cell begins")
             return at_or_above if kind is x.GTE else self._complement(at_or_above)
         if column.half_cell and 0 <= place <= top and (place < top or kind in (x.EQ, x.NEQ)):
-            instead = "write >= and <: the column is read in grid cells, which hold their lower ends"
-            self.text.refuse(node, f"`{self.text.sql(node)}`: {instead}")
+            self.text.instead(node, "write >= and <: the column is read in grid cells, which hold their lower ends")
         beyond, equal = self._between(after, self.column.codes), self._between(first, after)
         by_kind: dict[type[x.Expr], np.ndarray] = {x.GT: beyond, x.LTE: self._complement(beyond), x.EQ: equal}
         return by_kind.get(kind, self._complement(equal))
@@ -312,7 +303,7 @@ def filters(text: Text, where: x.Expr) -> list[tuple[Spec, int]]:
 
 def _filter(text: Text, name: str, terms: Sequence[x.Expr]) -> tuple[Spec, int] | None:
     """The part of a split that meets all conditions on a column; None for all rows."""
-    codes_met = _combined([Condition(text, name).read(term).met for term in terms])
+    codes_met = _combined([Condition(text, name).read(term) for term in terms])
     written, column = " AND ".join(map(text.sql, terms)), text.schema.column(name)
     if not len(codes_met):
         text.refuse(terms[0], f"`{written}` holds for no declared value of `{name}`")
@@ -379,7 +370,7 @@ def _cases(text: Text, node: x.Case) -> Split:
     for branch in reversed(node.args["ifs"]):  # the first true branch counts
         when = branch.this if node.this is None else x.EQ(this=node.this, expression=branch.this)
         labels.append(_label(text, branch.args["true"]))
-        taken_codes.append(condition.read(when).met)
+        taken_codes.append(condition.read(when))
     points = np.unique(np.concatenate([*taken_codes, [0]]).astype(np.int64))
     numbers = np.zeros(len(points), dtype=np.int64)
     for number, ends in enumerate(taken_codes, 1):
@@ -440,7 +431,7 @@ def _evenly(
     """Cuts a column of numbers at ``low`` and every ``width`` from there on; range 0 is below ``low``."""
     column = text.schema.numeric(name)
     if column.unit:
-        text.refuse(node, f"`{text.sql(node)}`: `{name}` has dates; write DATE_TRUNC('month', {name})")
+        text.instead(node, f"`{name}` has dates; write DATE_TRUNC('month', {name})")
     if bins > MAX_BINS:
         text.refuse(node, f"`{text.sql(node)}` makes {bins:,} groups of `{name}`: at most {MAX_BINS:,} are possible")
     places = ((low + number * width - column.low) / column.width for number in range(bins + 1))
@@ -454,7 +445,7 @@ def _buckets(text: Text, node: x.WidthBucket) -> Split:
     name = text.column_of(node.this)
     low, high, bins = (text.number(node.args[part]) for part in ("min_value", "max_value", "num_buckets"))
     if not (isinstance(node.this, x.Column) and bins.denominator == 1 and 0 < bins <= MAX_BINS and low < high):
-        text.refuse(node, f"`{text.sql(node)}`: write WIDTH_BUCKET(column, low, high, bins), low below high")
+        text.instead(node, "write WIDTH_BUCKET(column, low, high, bins), low below high")
     return _evenly(text, node, name, low, (high - low) / bins, int(bins), int)
 
 
@@ -466,10 +457,10 @@ def _floors(text: Text, node: x.Mul) -> Split:
     if not (
         whole and isinstance(quotient, x.Div) and isinstance(quotient.left, x.Column) and quotient.right == sides[0]
     ):
-        text.refuse(node, f"`{text.sql(node)}`: write FLOOR(column / 10) * 10, the same number twice")
+        text.instead(node, "write FLOOR(column / 10) * 10, the same number twice")
     name, width = text.column_of(node), text.number(sides[0])
     if width <= 0:
-        text.refuse(node, f"`{text.sql(node)}`: write a number greater than 0")
+        text.instead(node, "write a number greater than 0")
     column, step = text.schema.numeric(name), int(width) if width.denominator == 1 else float(width)
     first, last = (math.floor(end / width) for end in (column.low, column.low + column.cells * column.width))
     return _evenly(text, node, name, (first + 1) * width, width, last - first, lambda number: (first + number) * step)
@@ -483,8 +474,7 @@ def _period(text: Text, node: x.Expr) -> Calendar:
     truncates = isinstance(node, (x.DateTrunc, x.TimestampTrunc))
     possible = [period for period in PERIODS if (period != "weekday" if truncates else period in ("year", "weekday"))]
     if unit not in possible or node.args.get("zone"):
-        instead = "DATE_TRUNC('month', column), of year, quarter or month; EXTRACT of YEAR or DOW"
-        text.refuse(node, f"`{text.sql(node)}`: write {instead}")
+        text.instead(node, "write DATE_TRUNC('month', column), of year, quarter or month; EXTRACT of YEAR or DOW")
     return Calendar(text.bare(node), unit)
 
 
@@ -551,35 +541,8 @@ class Number:
         return self.maker, self.column, self.where
 
     def kind(self, shares: Sequence[Fraction]) -> Kind:
-        maker = partial(Quantile, shares=tuple(sorted(shares))) if self.maker is Quantile else self.maker
-        return (partial(Within, maker=maker, where=self.where) if self.where else maker), self.column, 1
-
-
-@dataclass(frozen=True)
-class Within(Statistic):
-    """A statistic of those rows of each group that are in given parts of splits."""
-
-    maker: Callable[..., Statistic]
-    where: tuple[tuple[Spec, int], ...]
-
-    def __post_init__(self) -> None:
-        assert self._statistic
-
-    @property
-    def _statistic(self) -> Statistic:
-        return self.maker(self.schema, self.column, self.epsilon, self.level, self.groups, self.reuse)
-
-    def lines(self) -> tuple[PlanLine, ...]:
-        return self._statistic.lines()
-
-    def ask(self, groups: Parts) -> list[TableEstimate]:
-        for spec, index in self.where:
-            # Of three groups, each split into 2 parts, the second parts are those at 1, 3 and 5.
-            groups = groups.partition(spec)[np.arange(self.groups) * bind(spec, self.schema).size + index]
-        return self._statistic.ask(groups)
-
-    def notes(self, estimates: Sequence[TableEstimate]) -> list[str]:
-        return self._statistic.notes(estimates)
+        options: dict[str, Any] = {"shares": tuple(sorted(shares))} if self.maker is Quantile else {}
+        return partial(self.maker, where=self.where, **options), self.column, 1
 
 
 GroupValues = Mapping[Number, np.ndarray]
@@ -624,7 +587,7 @@ class Select:
         if not isinstance(table, x.Table) or not isinstance(table.this, x.Identifier):
             self.text.refuse(table or tree, f"FROM something else than one table: write FROM {dataset}")
         if any(clause_ and name not in ("this", "db", "catalog", "alias") for name, clause_ in table.args.items()):
-            self.text.refuse(table, f"`{self.text.sql(table)}`: the whole table is asked; write FROM {dataset}")
+            self.text.instead(table, f"the whole table is asked; write FROM {dataset}")
         short = dataset.rpartition(".")[2] if self.handle.tables else dataset  # clinic.visits is `visits` too
         named = {table.name.casefold(), f"{table.db}.{table.name}".casefold()}
         if dataset != "simulated" and not named & {dataset.casefold(), short.casefold()}:
@@ -703,7 +666,7 @@ class Select:
                 return self._among(Number(CountStatistic), branch.this)
             if isinstance(value, x.Column):
                 return self._among(self._statistic(type(node)(this=value)), branch.this)
-        self.text.refuse(node, f"`{self.text.sql(node)}`: write {node.key.upper()}(column) FILTER (WHERE condition)")
+        self.text.instead(node, f"write {node.key.upper()}(column) FILTER (WHERE condition)")
 
     def _plain_statistic(self, node: x.Expr) -> Number:
         if isinstance(node, QUANTILES) or (isinstance(node, x.Anonymous) and node.name.upper() in NAMED_QUANTILES):
@@ -712,24 +675,22 @@ class Select:
             if 0 < share < 1 and len(shares) == (not isinstance(node, x.Median)):
                 down = any(each.args.get("desc") for each in node.find_all(x.Ordered))
                 return Number(Quantile, self.text.bare(node), 1 - share if down else share)
-            self.text.refuse(node, f"`{self.text.sql(node)}`: write QUANTILE(column, share), one share between 0 and 1")
+            self.text.instead(node, "write QUANTILE(column, share), one share between 0 and 1")
         if type(node) in STATISTICS and isinstance(node.this, x.Column):
             return Number(STATISTICS[type(node)], self.text.column_of(node))
         self._refuse_number(node)
 
     def _refuse_number(self, node: x.Expr) -> NoReturn:
         if isinstance(node, x.Binary):
-            self.text.refuse(node, f"`{self.text.sql(node)}`: ask for each number, and compute with the answers")
+            self.text.instead(node, "ask for each number, and compute with the answers")
         inner = next((each for each in node.walk() if type(each) in INSTEAD), None)
         if inner is not None:
             column = next((each.name for each in node.find_all(x.Column)), "column")
-            self.text.refuse(node, f"`{self.text.sql(node)}`: {INSTEAD[type(inner)].format(column)}")
+            self.text.instead(node, f"{INSTEAD[type(inner)].format(column)}")
         if isinstance(node, x.Column) and not self.keys:
-            self.text.refuse(
-                node, f"`{self.text.sql(node)}`: rows are never shown; GROUP BY the column and write COUNT(*)"
-            )
-        instead = "COUNT, SUM, AVG, MEDIAN, QUANTILE(column, share), STDDEV or VARIANCE of a column"
-        self.text.refuse(node, f"`{self.text.sql(node)}`: write {instead}, or a column of GROUP BY")
+            self.text.instead(node, "rows are never shown; GROUP BY the column and write COUNT(*)")
+        numbers = "COUNT, SUM, AVG, MEDIAN, QUANTILE(column, share), STDDEV or VARIANCE of a column"
+        self.text.instead(node, f"write {numbers}, or a column of GROUP BY")
 
     # HAVING, ORDER BY and LIMIT
 

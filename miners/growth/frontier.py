@@ -123,15 +123,15 @@ class StepQueries(ABC):
 
     textbook: ClassVar[bool] = False
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return self.problem.schema
 
-    @property
+    @cached_property
     def target(self) -> str:
         return str(self.problem.target)
 
-    @property
+    @cached_property
     def cells(self) -> int:
         """The number of numbers that describe a node."""
         return self.problem.cells
@@ -380,7 +380,7 @@ def _end_paths(depth: int, levels: Sequence[Level], nodes: list[OpenNode], strat
     """
     stop = strategy.recipe.leaf_step(StepName.STOP)
     bare = [level.only(np.array([not node.children for node in level.nodes])) for level in levels]
-    parts = _union([level.parts for level in bare])
+    parts = Parts.union(*(level.parts for level in bare))
     least = strategy.stop_rows_at(strategy.recipe.leaf_step(StepName.CLASSES).epsilon)
     remaining = parts.exp_mech(score=EnoughRows(least, above=depth), epsilon=stop.epsilon)
     for node, splits in zip([node for level in bare for node in level.nodes], remaining, strict=True):
@@ -393,9 +393,9 @@ def _end_paths(depth: int, levels: Sequence[Level], nodes: list[OpenNode], strat
         # Leaves of one loss on all levels are one request, because they are disjoint.
         for epsilon in sorted({loss for loss in left if loss is not None}):
             leaves.setdefault(epsilon, []).append(level.only(np.array([loss == epsilon for loss in left])))
-    for epsilon, alike in leaves.items():
-        together = [node for level in alike for node in level.nodes]
-        _ask_classes(Level(len(levels) - 1, _union([level.parts for level in alike]), together), epsilon, strategy)
+    for epsilon, ends in leaves.items():
+        together = [node for level in ends for node in level.nodes]
+        _ask_classes(Level(len(levels) - 1, Parts.union(*(level.parts for level in ends)), together), epsilon, strategy)
 
 
 def _end_path(level: int, node: OpenNode, children: Sequence[OpenNode]) -> None:
@@ -406,10 +406,6 @@ def _end_path(level: int, node: OpenNode, children: Sequence[OpenNode]) -> None:
     node.left = min(child.left for child in children if child.left is not None)
     if node.path_end <= level:
         node.split, node.children = None, ()
-
-
-def _union(collections: Sequence[Parts]) -> Parts:
-    return type(collections[0]).union(*collections)
 
 
 def _tree_below(nodes: Sequence[OpenNode], root: int) -> list[OpenNode]:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from miners.budget.plan import PlanLine, tell
-from miners.estimator import Classifier, require_varied
+from miners.estimator import Classifier
 from miners.fitted.node import as_array
 from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState, Shape, draw_map
 from miners.linear.moments import (
@@ -40,7 +40,6 @@ from miners.linear.moments import (
     product_line,
 )
 from miners.pictures import INK, Axes, axes_of
-from pinq.errors import QueryError
 from pinq.language.specs import Groups, Values
 from pinq.public.checks import many, text_of
 from pinq.public.schema import Schema, Value
@@ -332,16 +331,14 @@ class LinearDiscriminant(Classifier, LinearMiner):
     """
 
     _state = Gaussians
+    _other = "LinearRegression"
     _limits = (
         "Classes are normal distributions: classes with a bent shape, or in several clusters, are not learned.",
         "Numbers are clamped at some standard deviations from the mean.",
     )
 
     def _checked(self, schema: Schema, target: str) -> DiscriminantFit:
-        schema.column(target)
-        if target in schema.numeric_columns:
-            raise QueryError(f"the target `{target}` is numeric; take LinearRegression, which predicts its mean.")
-        require_varied(schema, target)
+        self._require_target(schema, target)
         columns = asked_columns(schema, target, self.attributes)
         pooled, each = (DiscriminantFit.of(self, schema, columns, target, shape) for shape in ("pooled", "each"))
         return pooled if each.hidden else each

@@ -7,12 +7,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from miners.budget.plan import NOT_GIVEN, PlanLine, count_scale, spread
-from miners.budget.room import Storage, bytes_of
+from miners.budget.plan import (
+    NOT_GIVEN,
+    PlanLine,
+    Storage,
+    bytes_of,
+    count_scale,
+    spread,
+)
 from miners.estimator import FitPlan, Miner
 from miners.growth.target_range import HISTOGRAM
 from miners.linear.moments import ROOT, Coordinates, Norm, noise_edge, product_line, scale_line
@@ -221,20 +227,12 @@ class LinearMiner(Miner):
     epsilon: EpsilonLike = NOT_GIVEN
     attributes: Sequence[str] | None = None
 
-    @property
-    def _linear(self) -> LinearState:
-        return cast("LinearState", self._model)
-
-    def to_frame(self) -> pd.DataFrame:
-        """The model as a table: a row for each term (of each class), or for each component."""
-        return self._linear.to_frame()
-
     def export_text(self) -> str:
-        return self._linear.export_text()
+        return self._model.export_text()
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws coefficients with 95 % intervals, or a map of class means. It needs matplotlib."""
-        return self._linear.plot(ax)
+        return self._model.plot(ax)
 
 
 def draw_map(ax: Axes, numbers: np.ndarray, limit: float, across: Sequence[str], down: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 import numpy as np
 
 from miners.budget.plan import PlanLine, count_line, count_scale, tell
-from miners.estimator import Regressor, require_varied
+from miners.estimator import Regressor
 from miners.growth.frontier import ask_ends
 from miners.growth.target_range import TargetRange
 from miners.linear.linear_miner import LinearFit, LinearMiner, LinearState
@@ -447,14 +447,11 @@ class LinearRegression(Regressor, LinearMiner):
     """
 
     _state = RegressionLine
+    _other = "LinearDiscriminant"
     _limits = (
         "Only linear, additive effects are learned; interactions and curves are not.",
         "Where epsilon is small for the rows, rows far from the mean count less; the report says how much less.",
     )
-
-    @property
-    def _model(self) -> RegressionLine:
-        return cast(RegressionLine, super()._model)
 
     @property
     def coef_(self) -> np.ndarray:
@@ -467,9 +464,6 @@ class LinearRegression(Regressor, LinearMiner):
         return float(self._model.natural[0]) if self._model.estimated[0] else math.nan
 
     def _checked(self, schema: Schema, target: str) -> RegressionFit:
-        schema.column(target)
-        if target not in schema.numeric_columns:
-            raise QueryError(f"the target `{target}` is categorical; take LinearDiscriminant, which predicts values.")
-        require_varied(schema, target)
+        self._require_target(schema, target)
         columns = asked_columns(schema, target, self.attributes)
         return RegressionFit.of(self, schema, columns, target, "regression")

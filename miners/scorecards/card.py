@@ -248,7 +248,7 @@ class Card(Shown):
     kept_as: ClassVar[str] = "card"
 
     def __repr__(self) -> str:
-        return f"Card for `{self.target}`: {many(len(self.terms), 'attribute')}"
+        return f"Scorecard for {self.goal}: {many(len(self.columns), 'attribute')}"
 
     def __post_init__(self) -> None:
         if len(self.classes) == 1:

@@ -20,9 +20,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from miners.budget.plan import NOT_GIVEN, PlanLine, count_line, count_scale, rows_text, tell
-from miners.budget.room import Storage, bytes_of
-from miners.estimator import Classifier, FitPlan, Miner, Regressor, require_varied
+from miners.budget.plan import (
+    NOT_GIVEN,
+    PlanLine,
+    Storage,
+    bytes_of,
+    count_line,
+    count_scale,
+    rows_text,
+    tell,
+)
+from miners.estimator import Classifier, FitPlan, Miner, Regressor
 from miners.growth.candidates import attribute_cells, attribute_names, attribute_pairs
 from miners.pictures import Axes
 from miners.scorecards import view
@@ -30,7 +38,6 @@ from miners.scorecards.card import Card, CardCells, Estimate
 from miners.scorecards.costs import MAX_STEPS, TABLES, CardStep, FitCosts
 from miners.scorecards.objectives import CLEAR_CLASS, Asking, Cells, HandleAsking, Objective, choice_score, objective_of
 from pinq.analyst.queryable import PrivateQueryable
-from pinq.errors import QueryError
 from pinq.language.specs import Cross, Spec, bind
 from pinq.public.checks import many, require_bool, whole_number
 from pinq.public.epsilon import ZERO, Epsilon, EpsilonLike, standard_deviation
@@ -218,7 +225,6 @@ class ScorecardMiner(Miner):
 
     _state = Card
     _plan_kind: ClassVar[type[CardFit]] = CardFit
-    _other: ClassVar[str]  # the miner of the other kind of target
     _limits = (
         "Points add up: effects of attributes that act only together are not learned, except by `pairs`.",
         "On small tables noise shrinks points, and probabilities move towards the middle.",
@@ -232,9 +238,6 @@ class ScorecardMiner(Miner):
             ``low`` and ``high``, two standard deviations of the posterior on each side.
         """
         return view.points_frame(self._model)
-
-    def _in_a_line(self) -> str:
-        return view.heading(self._model)
 
     def export_text(self) -> str:
         """The card as text: the points of each value, the start, the meaning of sums."""
@@ -276,12 +279,7 @@ class ScorecardMiner(Miner):
 
     def _checked(self, schema: Schema, target: str) -> CardFit:
         epsilon = Epsilon.of(self.epsilon)
-        schema.column(target)
-        means = target in schema.numeric_columns
-        if means != isinstance(self, Regressor):
-            kind, predicted = ("numeric", "mean") if means else ("categorical", "values")
-            raise QueryError(f"the target `{target}` is {kind}; take {self._other}, which predicts its {predicted}.")
-        require_varied(schema, target)
+        self._require_target(schema, target)
         objective = objective_of(schema, target)
         attributes = attribute_names(schema, target, self.attributes)
         specs = attribute_cells(schema, target, attributes, self.cuts, objective.grid(epsilon, len(attributes)))

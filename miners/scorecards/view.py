@@ -19,7 +19,6 @@ from miners.pictures import BLUE, CLASSES, INK, PALE, RED, Axes, panels, shorten
 from miners.scorecards.card import DOUBLES, Card, Term, probabilities
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, bind
-from pinq.public.checks import many
 from pinq.public.columns import CutPoint
 
 if TYPE_CHECKING:
@@ -47,11 +46,6 @@ def _rows(card: Card, term: Term) -> Iterator[tuple[str, np.ndarray, np.ndarray]
     return zip(cell_labels(card, term), *_with_margins(card, term), strict=True)
 
 
-def heading(card: Card) -> str:
-    """Returns the purpose of a card in a line."""
-    return f"Scorecard for {card.goal}: {many(len(card.columns), 'attribute')}"
-
-
 def rule(card: Card) -> str:
     """The rule from points to a prediction, in a line or two."""
     if card.numeric is not None:
@@ -70,7 +64,7 @@ def rule(card: Card) -> str:
 
 def text(card: Card) -> str:
     """Returns the card as text to print."""
-    lines = [heading(card), rule(card), ""]
+    lines = [repr(card), rule(card), ""]
     names = [label for term in card.terms for label in cell_labels(card, term)]
     wide = max([len(name) for name in (START, *names, *(term.name for term in card.terms))], default=5) + 2
     columns = [max(len(name), 9) for name in card.headings]
@@ -112,7 +106,7 @@ def _ladder(card: Card) -> Iterator[str]:
 
 def html(card: Card) -> str:
     """Returns the card as tables that open and close, one for each attribute."""
-    intro = f"{escape(heading(card))}<br><small>{escape(rule(card))} ± is half of a 95 % interval.</small>"
+    intro = f"{escape(repr(card))}<br><small>{escape(rule(card))} ± is half of a 95 % interval.</small>"
     tables = [_table(card, term, number < OPEN) for number, term in enumerate(card.ranked[:MAX_HTML])]
     start = ", ".join(_number(card, value, signed=False) for value in card.start)
     more = f"<p>and {len(card.terms) - MAX_HTML:,} more</p>" if len(card.terms) > MAX_HTML else ""
@@ -183,7 +177,7 @@ def plot(card: Card, max_attributes: int | None) -> Axes:
     """Draws a card; see ``ScorecardMiner.plot``."""
     terms = card.ranked[:max_attributes]
     figure, axes = panels("a card", [HIGH] * len(terms), across=ACROSS, wide=WIDE, least=2)
-    figure.suptitle(f"{heading(card)}\n{_caption(card)}", fontsize=11, color=INK)
+    figure.suptitle(f"{card!r}\n{_caption(card)}", fontsize=11, color=INK)
     scale = _room(np.concatenate([np.zeros(1), *(_with_margins(card, term)[0].ravel() for term in terms)]))
     for ax, term in zip(axes, terms, strict=True):
         _panel(ax, card, term, scale)

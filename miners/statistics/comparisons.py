@@ -30,9 +30,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from miners.estimator import require_word
 from miners.statistics.cells import Axis, Cells, Result, StatisticFunction, drafted, listed, require_parts
 from miners.statistics.effects import Effects
-from miners.statistics.laws import ALTERNATIVES, Alternative, f_tail, one_sided, require_word, student_quantile
+from miners.statistics.laws import ALTERNATIVES, Alternative, f_tail, one_sided, student_quantile
 from miners.tables.columns import Column
 from miners.tables.table import NUMBERS, Draft
 from pinq.analyst.queryable import PrivateQueryable
@@ -185,7 +186,7 @@ def independence(
         >>> independence(h, "sex", "income", epsilon=1).df
         1
     """
-    require_word("test", test, TESTS)
+    require_word("test", test, tuple(TESTS))
     axes = (Axis.of(handle, a), Axis.of(handle, b))
     require_parts(*axes)
     title = f"{axes[0].name} and {axes[1].name}"

@@ -20,9 +20,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from miners.estimator import require_word
 from miners.pictures import BLUE, LINE, Axes, axes_of, titled
 from miners.statistics.cells import Axis, Cells, Result, Statistic, StatisticFunction, drafted, listed
-from miners.statistics.laws import ALTERNATIVES, Alternative, normal_tail, one_sided, require_word
+from miners.statistics.laws import ALTERNATIVES, Alternative, normal_tail, one_sided
 from miners.tables.columns import Column, Columns, specs_of
 from miners.tables.table import NUMBERS, Draft
 from pinq.analyst.queryable import PrivateQueryable
@@ -400,7 +401,7 @@ def standardised(
         >>> standardised(h, "income", "sex", ages, observed=">50K", epsilon=1)["groups"].tolist()
         ['sex: Female', 'sex: Male']
     """
-    require_word("method", method, NAMES)
+    require_word("method", method, tuple(NAMES))
     rates = Rates.of(handle, event, observed, by, strata, time, bins)
     if not rates.strata:
         raise QueryError("is wrong", parameter="strata", allowed="one column or more")

@@ -8,11 +8,8 @@ tests/unit/statistics/test_laws.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from statistics import NormalDist
 from typing import Literal, get_args
-
-from pinq.errors import QueryError
 
 Alternative = Literal["two-sided", "less", "greater"]
 ALTERNATIVES = get_args(Alternative)
@@ -27,12 +24,6 @@ def normal_quantile(level: float) -> float:
 def normal_tail(z: float) -> float:
     """The probability that a normal variable is above z."""
     return math.erfc(z / math.sqrt(2)) / 2
-
-
-def require_word(parameter: str, value: object, words: Iterable[str]) -> None:
-    """Raises ``QueryError`` unless a parameter is one of some words, also for an unhashable value."""
-    if value not in [*words]:
-        raise QueryError(f"is {value!r}", parameter=parameter, allowed=" or ".join(map(repr, words)))
 
 
 def one_sided(pvalue: float, statistic: float, alternative: Alternative) -> float:

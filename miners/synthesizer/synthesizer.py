@@ -11,8 +11,16 @@ from typing import Any, Self, cast
 import numpy as np
 import pandas as pd
 
-from miners.budget.plan import NOT_GIVEN, Plan, patient, rows_text, tell
-from miners.budget.room import Storage, bytes_of, public_handle
+from miners.budget.plan import (
+    NOT_GIVEN,
+    Plan,
+    Storage,
+    bytes_of,
+    patient,
+    public_handle,
+    rows_text,
+    tell,
+)
 from miners.estimator import FitPlan, Miner, public_schema, required_schema
 from miners.growth.candidates import Grid, attribute_cells, attribute_names
 from miners.growth.frontier import rehearsing

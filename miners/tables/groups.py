@@ -277,7 +277,7 @@ def drafted(
     lines = tuple(line for statistic in statistics for line in statistic.lines())
 
     def answer() -> Table:
-        answers = [statistic.ask(flat) for statistic in statistics]
+        answers = [statistic.ask(statistic.within(flat)) for statistic in statistics]
         pairs = zip(statistics, answers, strict=True)
         added = [note for statistic, estimates in pairs for note in statistic.notes(estimates)]
         frame, scale = _frame(parts, [estimate for estimates in answers for estimate in estimates])

@@ -33,7 +33,7 @@ from miners.tables.columns import (
 from pinq.analyst.answers import NoisyArray
 from pinq.analyst.queryable import Parts
 from pinq.language.scores import Balance
-from pinq.language.specs import MAX_PARTS, AnyCut, Cuts, Groups, Values
+from pinq.language.specs import MAX_PARTS, AnyCut, Cuts, Groups, Spec, Values, bind
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import Numeric, Schema
 
@@ -192,7 +192,11 @@ class TableEstimate:
 
 @dataclass(frozen=True)
 class Statistic(ABC):
-    """A statistic of one column, for all groups at once."""
+    """A statistic of one column, for all groups at once.
+
+    Attributes:
+        where: Splits, and the numbers of their parts, that the rows of each group must be in.
+    """
 
     schema: Schema
     column: str
@@ -200,6 +204,7 @@ class Statistic(ABC):
     level: float
     groups: int
     reuse: bool
+    where: tuple[tuple[Spec, int], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuses a column without this statistic, before any query; subclasses override it.
@@ -215,6 +220,13 @@ class Statistic(ABC):
     @abstractmethod
     def ask(self, groups: Parts) -> list[TableEstimate]:
         """Queries all groups, which are a flat collection."""
+
+    def within(self, groups: Parts) -> Parts:
+        """The part of each group that is in the parts of ``where``."""
+        for spec, index in self.where:
+            # Of three groups, each split into 2 parts, the second parts are those at 1, 3 and 5.
+            groups = groups.partition(spec)[np.arange(self.groups) * bind(spec, self.schema).size + index]
+        return groups
 
     def notes(self, estimates: Sequence[TableEstimate]) -> list[str]:
         return []

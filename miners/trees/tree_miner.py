@@ -34,6 +34,8 @@ from miners.budget.plan import (
     PlanLine,
     Step,
     StepName,
+    Storage,
+    bytes_of,
     count_line,
     count_scale,
     lost_votes,
@@ -41,8 +43,7 @@ from miners.budget.plan import (
     spread,
     tell,
 )
-from miners.budget.room import Storage, bytes_of
-from miners.estimator import Classifier, FitPlan, GrownMiner, Regressor, require_varied, require_word, required_schema
+from miners.estimator import Classifier, FitPlan, GrownMiner, require_word, required_schema
 from miners.fitted.node import MeanTarget, Node, Split
 from miners.fitted.tree import Forest, Tree, faint_of
 from miners.growth.candidates import (
@@ -57,7 +58,6 @@ from miners.growth.fitted_nodes import OpenNode, calibrated_nodes, released_node
 from miners.growth.frontier import Problem, SplitCandidate, TreeStrategy, grow, noise_of, rehearsing
 from miners.growth.target_range import PLAIN, TargetRange
 from pinq.analyst.queryable import Parts, PrivateQueryable
-from pinq.errors import QueryError
 from pinq.language.queries import PART_BYTES, Choose
 from pinq.language.specs import MAX_PARTS, Cuts, Values, bind
 from pinq.public.checks import many, whole_number
@@ -139,14 +139,12 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[S]):
         with rehearsing(handle) as (rehearsal, asked):
             grow(_roots(self.first, rehearsal)[[0]], self.first.first_level())
         schema, depth = self.first.schema, self.first.recipe.depth
-        above, bounds = PART_BYTES * (depth + 2), TreeBytes(bytes_of(0, 4 * (depth + 2) + 2 * LOOKS), 0, 0)
-        for request in asked:
-            if isinstance(request.query, Choose):  # perhaps sent for each node alone
-                bounds = replace(bounds, choice=bounds.choice + above + request.stored(schema))
-            else:  # a block is a node with its cells
-                answer = request.answer_bytes(schema) // len(request.parts.asked)
-                bounds = replace(bounds, node=bounds.node + above + answer)
-        return bounds
+        above, choices = PART_BYTES * (depth + 2), [each for each in asked if isinstance(each.query, Choose)]
+        counts = [each for each in asked if each not in choices]
+        # A choice is perhaps sent for each node alone. A block of a count is a node with its cells.
+        node = sum(above + each.answer_bytes(schema) // len(each.parts.asked) for each in counts)
+        choice = sum(above + each.stored(schema) for each in choices)
+        return TreeBytes(bytes_of(0, 4 * (depth + 2) + 2 * LOOKS), node, choice)
 
     def learn(self, handle: PrivateQueryable) -> Tree | Forest:
         rule = "counted" if self.trees > 1 and not self.first.problem.numeric else None
@@ -180,14 +178,9 @@ def problem_of(miner: Any, schema: Schema, target: str, *, finds_range: bool = T
     Raises:
         QueryError: The miner cannot predict such a column.
     """
-    column, name, epsilon = schema.column(target), type(miner).__name__, Epsilon.of(miner.epsilon)
-    is_numeric, predicts_means = target in schema.numeric_columns, isinstance(miner, Regressor)
-    if is_numeric and not predicts_means:
-        raise QueryError(f"the target `{target}` is numeric; {name} predicts the values of a categorical column.")
-    if not is_numeric and predicts_means:
-        raise QueryError(f"the target `{target}` is categorical; {name} predicts the mean of a numeric column.")
-    require_varied(schema, target)
-    if not is_numeric:
+    column, epsilon = schema.column(target), Epsilon.of(miner.epsilon)
+    miner._require_target(schema, target)
+    if target not in schema.numeric_columns:
         return Problem(schema, target, column.codes, column.cells, epsilon)
     *looks, rest = _with_looks(schema, epsilon) if finds_range else [epsilon]
     return Problem(schema, target, MeanTarget.n_counts, MeanTarget.n_counts, rest, numeric=True, looks=tuple(looks))

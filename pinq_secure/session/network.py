@@ -27,13 +27,13 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from pydantic import BaseModel, Field
 
 from pinq.errors import SessionError
 from pinq_secure.mpc.arithmetic import Link
-from pinq_secure.session.joining import Identity
 from pinq_secure.session.session import Session
 
 ARITHMETIC = 4  # the version of the messages of a computation
@@ -43,6 +43,14 @@ HEADER = struct.Struct("<iI")  # label and size
 AGAIN = "All parties may start again, with the same session"
 JOINING = "before the session was agreed; does it have this party's certificate, and this session?"
 RUNNING = "in the middle of the computation"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Files with a party's certificate chain and private key, PEM."""
+
+    certificate: str
+    key: str
 
 
 class Hello(BaseModel):

@@ -8,10 +8,10 @@ parties in this process.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -23,8 +23,7 @@ from pinq_secure.id3.secret_tree import classify_all, classify_by_path, classify
 from pinq_secure.id3.task import Holding, LocalTables, Records, Task
 from pinq_secure.mpc.arithmetic import ALONE, Arithmetic, Link, Sharing, run_to_end
 from pinq_secure.mpc.rounds import TICK, Company, Opened, Rounds
-from pinq_secure.session.joining import Booking, Joining, Traffic
-from pinq_secure.session.network import Network
+from pinq_secure.session.network import Identity, Network
 from pinq_secure.session.session import Session
 from pinq_secure.sums import Miner, fit_jointly
 
@@ -111,6 +110,69 @@ async def grow(
         classify = partial(classify_by_path, arithmetic, task, await grow_paths(arithmetic, task, records))
     classes = await classify_all(arithmetic, task, classify, lookups, own_lookups)
     return Outcome(depths=depths, looked_up=classes, opened=tuple(opened))
+
+
+@dataclass(frozen=True)
+class Joining:
+    """The parameters with which a party joins a session.
+
+    Attributes:
+        identity: Its certificate and key; None if the session names no certificates.
+        wait: The seconds within which all parties must join.
+        listen: The address on which it accepts other parties; None for all, or for the session's local host.
+        progress: A function that gets a line of text for each step.
+    """
+
+    party: int
+    identity: Identity | None
+    wait: float
+    listen: str | None
+    progress: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The bytes that a party sent during the protocol, and its time, including the sharing of inputs.
+
+    Attributes:
+        processor_seconds: The processor seconds of this party's process.
+    """
+
+    bytes_sent: int
+    seconds: float
+    processor_seconds: float
+
+
+class Booking(Protocol):
+    """This party's ledger, from which one run of a session is paid.
+
+    With noise, a session is one run: after an interruption it continues.
+    """
+
+    def kept(self) -> list[str]:
+        """The opened values of all rounds so far, in order; see ``keep``."""
+
+    def noise_key(self, rounds: int) -> bytes:
+        """The key of this party's noise, constant until the run is finished.
+
+        Args:
+            rounds: The number of rounds that some party has stored.
+        """
+
+    def pace(self) -> float:
+        """The seconds until a further round may be charged."""
+
+    def begin(self, run: str) -> None:
+        """Records that all parties agree on this run; a run without charges is logged too."""
+
+    def pay(self, number: int, place: str, nano: int, cells: int) -> None:
+        """Charges a round, numbered from 0, unless it was charged before."""
+
+    def keep(self, number: int, opened: str) -> None:
+        """Stores the opened values of a charged round, unless they were stored before."""
+
+    def finish(self) -> None:
+        """Records that the last round was opened."""
 
 
 REASONS = {"budget": "its budget does not allow it", "not-authorised": "it has no valid grant"}

@@ -18,9 +18,8 @@ import pytest
 from benchmarks.papers.secure.processes import Unpaid, free_ports
 from pinq.errors import SessionError
 from pinq_secure.id3.task import Holding, hold
-from pinq_secure.session.joining import Booking, Identity, Joining
-from pinq_secure.session.network import HEADER, HELLO, WAIT, Hello, Network
-from pinq_secure.session.party import _Run, run_party, run_simulation
+from pinq_secure.session.network import HEADER, HELLO, WAIT, Hello, Identity, Network
+from pinq_secure.session.party import Booking, Joining, _Run, run_party, run_simulation
 from pinq_secure.session.session import Session
 from tests.support.processes.secure_parties import NAMES, Consortium, certify, patients, session_of
 

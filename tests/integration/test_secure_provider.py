@@ -27,8 +27,8 @@ from pinq_secure import SecureID3, Session, load_session
 from pinq_secure.booking import LedgerBooking
 from pinq_secure.id3.task import Holding, hold
 from pinq_secure.provider import join, require_fit
-from pinq_secure.session.joining import Identity
 from pinq_secure.session.loss import EXACT, Loss
+from pinq_secure.session.network import Identity
 from pinq_secure.session.session import Member
 from tests.support.processes.secure_parties import COLUMNS, NAMES, Consortium, patients, session_of
 from tests.support.processes.servers import publish, token_of

@@ -17,8 +17,7 @@ from unittest import mock
 import numpy as np
 
 from pinq_secure.id3.task import Holding, Records
-from pinq_secure.session.joining import Joining, Traffic
-from pinq_secure.session.party import Outcome, run_party
+from pinq_secure.session.party import Joining, Outcome, Traffic, run_party
 from pinq_secure.session.session import Session
 
 __all__ = ["Timed", "Unpaid", "free_ports", "run_processes"]

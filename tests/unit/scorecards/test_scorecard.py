@@ -172,7 +172,7 @@ def test_html_shows_parameters_and_points(handle: Any) -> None:
     miner = Scorecard(epsilon=1, attributes=EXPLAINING)
     assert "not fitted" in miner._repr_html_()
     assert "<details open>" in miner.fit(handle, "three")._repr_html_()
-    assert repr(miner.card_) == f"Card for `three`: {len(miner.card_.terms)} attributes"
+    assert repr(miner.card_) == f"Scorecard for `three` (r, s, t): {len(miner.card_.columns)} attributes"
 
 
 def test_a_target_of_very_many_cells_is_learned() -> None:
