@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often intervals of statistics hold the truth, and tests reject a true hypothesis.
+"""The coverage of intervals of statistics, and the level of tests.
 
     PINQ_DATA=... python -m benchmarks.accuracy.coverage --minutes 10
 
-A table is the population: rows are drawn from it with replacement, and counted with noise. The
-interval is to hold the population's own number. For the level of a test, the groups are drawn by
-themselves, so that nothing depends on them. Tables that are not in ``PINQ_DATA`` are left out;
-lung, gbsg2 and rossi are CSV files there, from the wheel of lifelines. Writes
-benchmarks/results/statistics after each round, and goes on where it stopped; a figure of
-another commit is measured again.
+A table is the population: rows are drawn from it with replacement, and counted with noise. The interval should contain
+the population's number. For the level of a test, the groups are drawn independently, so that nothing depends on them.
+Tables that are not in ``PINQ_DATA`` are left out; lung, gbsg2 and rossi are CSV files there, from the wheel of
+lifelines. Each round writes benchmarks/results/statistics, and a new run continues there; a figure of another commit is
+measured again.
 """
 
 from __future__ import annotations
@@ -60,9 +59,9 @@ class Asked:
     Attributes:
         name: Its name in the results.
         function: The function.
-        columns: The columns it is asked of.
+        columns: The columns of the function's arguments.
         words: Its other arguments.
-        axis: The axis that is drawn by itself for a level; None where there is no test.
+        axis: The axis that is drawn independently for a level; None without a test.
         numbers: The table whose intervals are measured.
     """
 

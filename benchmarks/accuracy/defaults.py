@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How good the rule for DiffPC45's depth is: accuracy over max_depth, the rule's choice with a star.
+"""The quality of the rule for DiffPC45's depth: accuracy over max_depth, the rule's choice with a star.
 
     python -m benchmarks.accuracy.defaults car banknote --epsilons 0.5 2 --runs 10
     python -m benchmarks.accuracy.defaults adult --epsilons 1 --runs 1 --rows 1000000

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fitted model gives away of single people, by three attacks: ``python -m benchmarks.accuracy.disclosure``.
+"""Three attacks on single people by a fitted model: ``python -m benchmarks.accuracy.disclosure``.
 
-The tests are those of the Article 29 Working Party (opinion 05/2014): singling out, linkage, inference.
-Each miner of ``miners.canaries`` is fitted to the worst table that is known of it: 1,000 people whom a value
-of their own identifies, and an attacker who knows the value and class of every other row. Each share of right
-guesses stands beside the most that epsilon allows anybody. Writes benchmarks/results/disclosure.md.
+The tests are those of the Article 29 Working Party (opinion 05/2014): singling out, linkage, inference. Each miner of
+``miners.canaries`` is fitted to its worst known table: a value identifies each of 1,000 people, and the attacker knows
+the value and class of every other row. Each proportion of right guesses is compared with the largest that epsilon
+allows. Writes benchmarks/results/disclosure.md.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ by some {error:.0%} by chance, so it may also pass its bound by that; the others
   of them are.
 - **Inference**: each person is known to be in the table; the attacker says whether they have the illness; about half
   of them do. Another value of a row is two steps of one row each, so that the bound has 2 epsilon.
-
 """
 COLUMNS = ("miner", "epsilon", "singling out", "linkage", "inference")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often intervals of tables hold the exact number: ``python -m benchmarks.accuracy.intervals``.
+"""The coverage of intervals of tables: ``python -m benchmarks.accuracy.intervals``.
 
 Prints for each column, epsilon and statistic the share of runs at each level, and the mean width at
 .95. Columns pile on single values, lie in few cells of a wide grid, or have far rows.

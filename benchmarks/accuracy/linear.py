@@ -3,8 +3,8 @@
 
     PEERS_PYTHON=.venv-cards/bin/python python -m benchmarks.accuracy.linear --runs 5
 
-Writes benchmarks/results/linear/README.md, and those of its sections that docs/linear.md has. What diffprivlib
-measures is left out without ``PEERS_PYTHON``; tables of UCI without PINQ_DATA.
+Writes benchmarks/results/linear/README.md, and those of its sections that docs/linear.md has. Without ``PEERS_PYTHON``
+diffprivlib is left out, without ``PINQ_DATA`` the tables of UCI.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _within(schema: Schema, frame: pd.DataFrame, columns: Sequence[str]) -> np.n
 
 
 def _peer(arrays: dict[str, Any], asked: Sequence[tuple[str, float, int]]) -> list[Any] | None:
-    """What diffprivlib answers; None where its interpreter is not named."""
+    """The answers of diffprivlib; None without the name of its interpreter."""
     python = os.environ.get("PEERS_PYTHON")
     if python is None:
         return None
@@ -219,7 +219,7 @@ def _angle(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def covered(runs: int) -> Rows:
-    """How often 95 % intervals of the worst coefficient hold the true one, and least squares of the same rows."""
+    """The coverage of 95 % intervals of the worst coefficient: of the true one, and of least squares."""
     for epsilon in INTERVALS:
         held: dict[str, list[np.ndarray]] = {}
         for run in range(runs):
@@ -241,7 +241,7 @@ def _both(true: dict[str, float], known: dict[str, float]) -> list[list[float]]:
 
 
 def correlated(runs: int) -> Rows:
-    """How often 95 % intervals of correlations hold Pearson's of the same rows: all pairs, the worst; half-width."""
+    """The coverage of 95 % intervals of correlations: of all pairs, and of the worst; their half-width."""
     for epsilon in (*INTERVALS, 16.0, 64.0, 256.0, 1024.0):
         for name, (schema, draw) in _correlations().items():
             held, halves = list[np.ndarray](), list[float]()
@@ -259,7 +259,7 @@ def correlated(runs: int) -> Rows:
 
 
 def _correlations() -> dict[str, tuple[Schema, Callable[[np.random.Generator], pd.DataFrame]]]:
-    """Schemas, and what draws 5,000 rows of six columns that correlate by .5, or all rows of a table."""
+    """Schemas, and functions that draw 5,000 rows of six columns that correlate by .5, or all rows of a table."""
     laws: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
         "normal": lambda z, _: z,
         "lognormal": lambda z, _: np.exp(z),

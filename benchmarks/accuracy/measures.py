@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fitted miner reaches on test rows: accuracy, and how good its shares are.
+"""The figures of a fitted miner on test rows: accuracy, and the quality of its class probabilities.
 
-Shares are judged by three numbers. The area under the ROC curve says how well they order rows, the
-log loss what they cost whoever bets on them, and ``off`` how far they are from what happened.
+Three numbers judge class probabilities: the area under the ROC curve (the order of rows), the log loss, and ``off``
+(the distance from the frequencies of the classes).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Model(Protocol):
 
 
 def figures(miner: Model, test: pd.DataFrame, target: str) -> dict[str, float]:
-    """Returns what a fitted miner reaches on test rows, by measure."""
+    """Returns the figures of a fitted miner on test rows, by measure."""
     classes = getattr(miner, "classes_", None)
     if classes is None:
         return {"r2": miner.score(test)}
@@ -48,10 +48,10 @@ def figures(miner: Model, test: pd.DataFrame, target: str) -> dict[str, float]:
 
 
 def shares_figures(shares: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """Returns how good shares are.
+    """Returns the figures of class probabilities.
 
     Args:
-        shares: Shape (rows, classes).
+        shares: Class probabilities, shape (rows, classes).
         truth: The number of each row's class, shape (rows,).
     """
     own = np.maximum(shares[np.arange(len(truth)), truth], LEAST)

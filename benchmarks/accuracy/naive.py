@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a miner must beat: naive Bayes from noisy counts, and the most frequent class.
+"""Two baselines for miners: naive Bayes from noisy counts, and the most frequent class.
 
 Both are written by hand on ``noisy_count``, as anyone could.
 """

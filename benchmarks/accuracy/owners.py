@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What four owners lose against one curator: scorecards from sums, with and without one noise.
+"""The loss of four owners against one curator: scorecards from sums, with and without one noise.
 
     python -m benchmarks.accuracy.owners --runs 2
 

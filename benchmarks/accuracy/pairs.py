@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scorecard gains by pairs of columns, and would gain by private cut points.
+"""The gain of a scorecard by pairs of columns, and its largest possible gain by private cut points.
 
     python -m benchmarks.accuracy.pairs --runs 5 --only banknote rules
 
@@ -63,7 +63,7 @@ def quantiles(schema: Schema, target: str, rows: pd.DataFrame) -> dict[str, list
 
 
 def measured(name: str, epsilon: float, runs: int) -> dict[str, list[float]]:
-    """What each way reaches on the test rows of some splits: accuracy, or R²."""
+    """The accuracy, or R², of each way on the test rows of some splits."""
     problems: dict[str, Problem] = {problem.key: problem for problem in TUNED}
     schema, target, frame = made(name == "rules") if name in MADE else problems[name].load()
     reached = dict[str, list[float]]()

@@ -34,7 +34,7 @@ class Problem:
     """A table and a column to predict.
 
     Attributes:
-        data: The data set of PINQ_DATA; empty where scikit-learn has the table, or it is made up.
+        data: The data set of PINQ_DATA; empty for a table of scikit-learn or a made-up one.
         target: The column; empty for the data set's own.
         name: The name of the table; by default that of the data set, with the target if it is another.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the miner that ``recommend`` names stays below our best one, with all defaults, on each table of PINQ_DATA.
+"""The distance of the miner that ``recommend`` names from our best one, with all defaults, on each table of PINQ_DATA.
 
     python -m benchmarks.accuracy.regret
 
@@ -95,7 +95,7 @@ def regrets(reached: pd.DataFrame, measure: str, rule: Callable[[str, float], st
 
     Args:
         reached: The means of ``figures.csv``.
-        measure: The measure, of which more is better.
+        measure: The measure; larger is better.
         rule: The name of a miner, for the name of a table and an epsilon.
     """
     missed: dict[float, list[float]] = {}

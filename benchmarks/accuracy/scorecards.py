@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How good scorecards are with their defaults, beside the best tree, on UCI's data sets.
+"""The accuracy of scorecards with their defaults, beside the best tree, on UCI's data sets.
 
     python -m benchmarks.accuracy.scorecards --data adult --runs 5
 
@@ -62,7 +62,7 @@ MEANS: dict[str, MakeMiner] = {
 
 @dataclass(frozen=True)
 class DataSet(Experiment):
-    """What the defaults reach on one data set, over epsilon."""
+    """The figures of the defaults on one data set, over epsilon."""
 
     key: str
     xs: Sequence[float]
@@ -72,7 +72,7 @@ class DataSet(Experiment):
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """The title of its picture."""
         return f"Scorecards on {self.key}"
 
     @property

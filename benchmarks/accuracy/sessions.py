@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session of four parties learns, sends and computes: scorecards by real processes, as `pinq secure` runs them.
+"""The accuracy, traffic and time of a session of four parties: scorecards by real processes of `pinq secure`.
 
     python -m benchmarks.accuracy.sessions --runs 1
 

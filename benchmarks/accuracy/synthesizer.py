@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How near synthetic rows of Adult come to the private ones: their tables, and models trained on them.
+"""The distance of synthetic rows of Adult from the private ones: their tables, and models trained on them.
 
 ``python -m benchmarks.accuracy.synthesizer --runs 10`` prints the table and writes it, with each run, to
 benchmarks/results/synthesizer. Rows are compared in the cells of policies/adult.yaml; models are trained on
@@ -149,7 +149,7 @@ def with_history(adult: Adult, runs: int) -> Iterator[dict[str, object]]:
 
 
 def covered(name: str, epsilon: float, run: int) -> dict[str, object]:
-    """How many intervals of measured tables hold the exact count, and whether the stated error bounds the true one."""
+    """The coverage of intervals of measured tables, and whether the stated error bounds the true one."""
     schema, _, frame = data_set(name)
     with pinq.simulate(schema, data=frame[list(schema.columns)], epsilon=epsilon) as handle:
         model = Synthesizer(epsilon=epsilon, random_state=run).fit(handle).model_
@@ -191,7 +191,7 @@ def beside_a_miner(name: str, epsilon: float, run: int) -> dict[str, object]:
 
 
 def of_numbers(name: str, epsilon: float, run: int) -> dict[str, object]:
-    """How far synthetic rows are from the rows on cells of exact deciles, and in means and deviations of numbers.
+    """The distance of synthetic rows from the rows on cells of exact deciles, and in means and deviations of numbers.
 
     Then for each number how far its mean is off, its deviation beside the exact one, and the rows that carry it.
     """

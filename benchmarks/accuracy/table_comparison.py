@@ -66,7 +66,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What the table is, as results call it."""
+        """The name of the table in results."""
         what = {"cells": "counts by", "quantiles": "quartiles of", "std": "standard deviation of"}[self.kind]
         return f"{self.data}: {what} {' and '.join(self.columns)}"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How exact everyday tables are on Adult, and how quantiles are best found: ``python -m benchmarks.accuracy.tables``.
+"""The errors of everyday tables on Adult, and of two ways to find quantiles: ``python -m benchmarks.accuracy.tables``.
 
 Prints for each method how often all quantiles are within one unit of the exact ones, how often
 their intervals hold, and how wide those are; then the worst mean of ``summary`` and its time.

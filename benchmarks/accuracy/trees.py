@@ -55,7 +55,7 @@ class DataSet(Experiment):
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """The title of its picture."""
         return f"Accuracy of the defaults on {self.key}"
 
     @property

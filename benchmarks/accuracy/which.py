@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which miner is best on which table, with defaults, and whether ``recommend`` names it.
+"""The best miner on each table, with defaults, and whether ``recommend`` names it.
 
     python -m benchmarks.accuracy.which --data mushroom --runs 2
 
@@ -65,7 +65,7 @@ MEANS: Mapping[str, Make] = {
 
 @dataclass(frozen=True)
 class ProblemStudy(Experiment):
-    """What the defaults of all miners reach on one problem, over epsilon."""
+    """The figures of the defaults of all miners on one problem, over epsilon."""
 
     problem: Problem
     xs: Sequence[float] = EPSILONS
@@ -79,7 +79,7 @@ class ProblemStudy(Experiment):
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """The title of its picture."""
         return f"Miners on {self.key}"
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one server carries: counts a second by workers and clients, its memory, its start, its ledger.
+"""The capacity of one server: counts a second by workers and clients, its memory, its start, its ledger.
 
 ``python -m benchmarks.speed.capacity`` writes ``benchmarks/results/capacity.md``. Each client keeps one
 TLS connection and asks count after count, each with an id of its own, of a durable ledger.

@@ -38,7 +38,7 @@ def measured(draw: Callable[[], np.ndarray], draws: int) -> tuple[np.ndarray, np
 
 
 def line(name: str, draw: Callable[[], np.ndarray], draws: int) -> str:
-    """What is printed of one kind of draw."""
+    """The printed line of one kind of draw."""
     sizes, times = measured(draw, draws)
     low, high = np.quantile(sizes, [0.25, 0.75])
     small, large = np.median(times[sizes <= low]) / 1000, np.median(times[sizes >= high]) / 1000

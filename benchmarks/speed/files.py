@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What opening a table of many small files takes, beside one file: python -m benchmarks.speed.files.
+"""The time to open a table of many small files, beside one file: python -m benchmarks.speed.files.
 
 The same 1,000,000 rows of 11 columns lie in 1, 100 and 1,000 files, of Parquet and of text. A small source is
 held in memory and its files are read together; the codes of a large one are kept file by file, so its

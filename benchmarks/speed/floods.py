@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a victim waits while four tokens at the least epsilon do all they can to a server.
+"""The waiting time of a victim while four tokens at the least epsilon flood a server.
 
 ``make benchmark`` runs it and writes the section of floods of ``benchmarks/results/server.md``. A
 victim asks a count every tenth of a second on the attacked dataset, and on another one of the same

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the time of fits and counts grows: with rows, attributes, codes, classes, depth, trees and parts, one at a time.
+"""The growth of the time of fits and counts with rows, attributes, codes, classes, depth, trees and parts, one by one.
 
-``python -m benchmarks.speed.growth`` writes CSVs and a picture into ``benchmarks/results/growth``. Each
-figure is of the least of three calls, processor seconds of all threads and wall seconds, so that other
-work on the machine hardly counts. Other libraries do the same in the same run on the same rows, where
-``PEERS_PYTHON`` names an interpreter that has them: those that are private count, or grow trees with
-random splits; those that are not grow trees. A library that took more than LIMIT processor seconds
-is not asked for more. Each line is kept below build as soon as it is measured, so a run that is ended,
-or of some series alone (``--series``), goes on where it stopped; ``--again`` measures all anew.
-``--mapped 100000000`` measures instead, in processes of their own, what a table
-takes whose codes are mapped from a file: opening it twice, a count and a fit, with the memory's peak.
-The picture has the last of these figures too.
+``python -m benchmarks.speed.growth`` writes CSVs and a picture into ``benchmarks/results/growth``. Each figure is of
+the least of three calls, processor seconds of all threads and wall seconds, so that other work on the machine hardly
+counts. Other libraries do the same in the same run on the same rows, if ``PEERS_PYTHON`` names an interpreter that has
+them: private libraries count, or grow trees with random splits; the others grow trees. After more than LIMIT processor
+seconds a library gets no larger table. Each line is kept below build as soon as it is measured, so a run that was
+stopped, or a run of some series (``--series``), continues; ``--again`` measures all again. ``--mapped 100000000``
+instead measures, in separate processes, a table whose codes are mapped from a file: two openings, a count and a fit,
+with the peak of memory. The picture has the last of these figures too.
 """
 
 from __future__ import annotations
@@ -95,7 +93,7 @@ class Series:
     Attributes:
         label: The text above its panel.
         sizes: The values of the number.
-        peers: Who does the same.
+        peers: The names of the compared libraries.
         grows: The name of the growing number.
         base: All other numbers.
     """

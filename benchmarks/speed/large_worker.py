@@ -85,7 +85,7 @@ def extra_trees(**arguments: Any) -> Any:
 
 
 def tasks(checkout: Path, folder: Path) -> dict[str, Task]:
-    """What can be told."""
+    """The tasks by name."""
     columns, rows = people(checkout)
     small = handle_of(columns, rows.head(30_000))
     trees = [extra_trees(epsilon=1, n_estimators=count, random_state=1) for count in (1, 100)]

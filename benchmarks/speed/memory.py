@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory some processes have together, looked at twenty times a second."""
+"""The memory of some processes together, measured twenty times a second."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other libraries take for a histogram, a tree or a forest; runs in the peers' interpreter.
+"""The time of other libraries for a histogram, a tree or a forest; runs in the peers' interpreter.
 
 ``python peers.py NAME ROUNDS FILE.npz`` prints the wall and processor seconds of so many calls, after
 one that is not counted where they are more than one, as JSON; or why it could not be measured. The

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a secure session takes: python -m benchmarks.speed.sessions, for time and bytes of each program.
+"""The time and bytes of each program of a secure session: python -m benchmarks.speed.sessions.
 
 Three processes of ``pinq secure join`` on this machine, over TLS, with a third of Adult's rows each, at epsilon 1.
 With ``--arrivals 2000`` it asks so many rounds of one noisy number and compares when one party's word arrives at
@@ -143,7 +143,7 @@ class Paid(Company):
 
 
 async def rounds_of(party: int, ports: Sequence[int], times: int) -> list[float]:
-    """One party's side of so many rounds of one number; what party 1 drew, or when party 0 heard its words."""
+    """Runs some rounds of one number at a party; returns its draws, or for party 0 the times of messages."""
     session = session_of("topdown", [1000] * 3, ports=ports, noise="discrete-laplace", epsilon="3")
     network = Network(session, party, None)
     watching = Watching()

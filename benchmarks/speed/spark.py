@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a level of a tree costs inside Spark, and what it grows with: python -m benchmarks.speed.spark.
+"""The time of a level of a tree inside Spark, and its growth: python -m benchmarks.speed.spark.
 
 A level counts, at each of its nodes, class x value of each attribute, over codes that Spark has cached. It
 grows with columns, depth, partitions and tasks, or not. The same is measured of jobs that somebody writes by

@@ -53,16 +53,16 @@ class Row:
     """A line of the table.
 
     Attributes:
-        title: What is measured.
+                title: The name of the measured work.
         table: The name of the rows' file.
-        task: What the worker is told, but for the policy.
+        task: The worker's task without the policy.
         unit: ``CPU s``, ``s`` or ``ms`` of wall time.
-        goal: What is to be reached, as text.
+        goal: The goal, as text.
         rounds: Processes of each checkout.
         repeats: Openings and calls of each process.
         with_open: Whether opening counts too.
         then: Whether the older checkout can do it.
-        peer: Which tree that is not private stands beside it.
+        peer: The name of the tree without privacy to compare with.
     """
 
     title: str
@@ -168,16 +168,16 @@ class Tables:
     """The files of rows, and policies over them.
 
     Args:
-        folder: Where they are written.
-        schema: Adult's.
-        many: Rows of the largest.
+        folder: The folder of the files.
+        schema: The schema of Adult.
+        many: The number of rows of the largest table.
     """
 
     def __init__(self, folder: Path, schema: Schema, many: int) -> None:
         self.folder, self._schema, self._many = folder, schema, many
 
     def columns(self, name: str) -> dict[str, Any]:
-        """What a policy declares of a table."""
+        """The columns that a policy declares."""
         if name == "level":
             return declared(synthetic(1, SIZES)[0].columns)
         if name == "keys":

@@ -47,15 +47,14 @@ class Asking:
     Attributes:
         port: The port of the server on this machine.
         authority: The file with who issued its certificate.
-        tokens: Each connection has one of them, in turn.
+        tokens: The tokens of the connections, in turn.
         path: The path of each request.
-        bodies: Makes a connection's bodies; an empty one is a GET.
+        bodies: A function that yields a connection's bodies; an empty one is a GET.
         connections: The number of simultaneous connections.
         seconds: The duration.
         pause: Seconds between a connection's requests.
-        kept: Whether connections are kept; else each request has one, on which something else was
-            asked before.
-        patience: Seconds that an answer is waited for.
+        kept: Whether connections are kept; else each request has a new connection, with another request before it.
+        patience: The seconds to wait for an answer.
         nice: The niceness of the client's process.
     """
 
@@ -89,7 +88,7 @@ class Answered:
 
 @contextmanager
 def running(asking: Asking) -> Iterator[Callable[[], Answered]]:
-    """Runs a client in a process of its own; what it yields waits for its end."""
+    """Runs a client in a process of its own; yields a function that waits for its end."""
     here, there = _PROCESSES.Pipe()
     process = _PROCESSES.Process(target=_main, args=(asking, there), daemon=True)
     process.start()

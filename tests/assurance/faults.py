@@ -12,9 +12,9 @@ class Fault:
 
     Attributes:
         what: The mistake, for people.
-        file: Where, below the root.
-        right, wrong: The text that stands there once, and what replaces it.
-        tests: The files that should notice.
+        file: The path below the root.
+        right, wrong: The text that the file has once, and its replacement.
+        tests: The test files that should fail.
     """
 
     what: str

@@ -29,14 +29,16 @@ class Mechanism:
     """A mechanism on the two neighbouring tables where it loses the most, or nearly.
 
     Attributes:
-        draw: Takes a table, how often, and a loss; gives so many outcomes.
+        draw: A function from a table, a number of draws and a loss to the outcomes.
         table: The first one.
         neighbour: The second one.
         law: The law of the outcomes on the first table at a loss.
-        place: Which entry of the law each outcome is.
-        epsilon: The loss that is claimed.
-        runs: Draws that keep a right loss and find out a weak one, but once in a million times.
-        draws: Draws that do so by the law, which takes fewer where the loss is that of a rare outcome.
+        place: The index of each outcome in the law.
+        epsilon: The claimed loss.
+        runs: The number of draws by which a bound of the loss keeps a right loss and refutes a weak one, except once in
+            a million times.
+                draws: The number of draws by which a comparison with the law does so; fewer suffice for the loss of a rare
+            outcome.
     """
 
     draw: Callable[[Any, int, Fraction], Any]

@@ -12,6 +12,7 @@ import pytest
 
 from pinq.engine.opening import READERS
 from tests.figures import House, circles
+from tests.support.house.checkout import ROOT
 from tests.support.house.grammar import docstrings_of, faults, faults_of, verbs
 
 MAX_COLUMNS, MAX_FILE_LINES, MAX_FUNCTION_LINES = 120, 900, 50
@@ -59,6 +60,17 @@ def test_docstrings_have_no_faults_of_grammar(house: House) -> None:
     assert [f"{module.path}: {fault}" for module in modules for fault in faults_of(module.nodes)] == []
     texts = ((module.path, text) for module in modules for text in docstrings_of(module.nodes))
     assert [f"{path}: {fault}" for path, text in texts for fault in verbs(text)] == []
+
+
+def test_docstrings_of_benchmarks_and_of_tests_helpers_have_no_faults_of_grammar() -> None:
+    """And in all other tests every entry begins with a noun."""
+    found = set()
+    for file in (*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "tests").rglob("*.py")):
+        name = file.relative_to(ROOT).as_posix()
+        is_helper = name.startswith(("benchmarks/", "tests/support/"))
+        for text in docstrings_of(list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))):
+            found |= {(name, fault) for fault in (*faults(text), *verbs(text)) if is_helper or "sentence" not in fault}
+    assert not found
 
 
 OURS = ("pinq", "pinq_workbench", "pinq_demo")

@@ -81,10 +81,10 @@ class Originals:
     """Valid files of each kind, in one folder.
 
     Attributes:
-        policy: Of the table that was mined, with its ledger beside it.
-        declared: The text of a policy that says everything that one can say.
-        models: The text of a model of each kind, and who reads it.
-        certificate: Of the first model.
+        policy: The policy of the models' table, with its ledger beside it.
+        declared: The text of a policy with every key.
+        models: The text of a model of each kind, by the class that reads it.
+        certificate: The certificate of the first model.
         ledger: The bytes of a ledger with every kind of event.
     """
 

@@ -48,12 +48,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Day:
-    """What happens, before some questions.
+    """Changes of the table, and the queries after them.
 
     Attributes:
-        written: Everybody's rows but the victim's, where the table is written again; None where it is not.
-        victim: The victim's rows, where it is written.
-        dialect: How the policy reads decimals from now on.
+        written: The rows of all other people, if the table is written again; else None.
+        victim: The victim's rows, if the table is written again.
+        dialect: The form of decimals that the policy reads from now on.
     """
 
     written: tuple[Row, ...] | None

@@ -134,10 +134,10 @@ class Verb:
     """A question whose answer is numbers with noise.
 
     Attributes:
-        ask: Asks all cells at a loss; the answers, one for each cell.
-        numbers: How many noisy numbers make the answer of a cell.
-        most: The largest distance of a released number from 0 that is looked at, beyond all exact numbers.
-        beside: Whether the numbers of a cell stand beside each other, or in arrays one behind the other.
+        ask: A function from all cells and a loss to the answers, one for each cell.
+        numbers: The number of noisy numbers in the answer of a cell.
+        most: The largest compared distance of a released number from 0, beyond all exact numbers.
+        beside: Whether the numbers of a cell are adjacent; else there is an array of each.
     """
 
     ask: Callable[[Parts, Fraction], Sequence[Hashable]]

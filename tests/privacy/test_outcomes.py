@@ -140,8 +140,8 @@ class Tables:
     """All tables of a world, each behind a curator with an analyst of its own.
 
     Args:
-        world: Whose.
-        ledger: Of all of them.
+        world: The world of the tables.
+        ledger: The ledger of all tables.
     """
 
     def __init__(self, world: World, ledger: Ledger) -> None:

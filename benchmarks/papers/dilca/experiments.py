@@ -40,10 +40,10 @@ class Comparison(Experiment):
     Attributes:
         figure: The figure's number in the paper.
         dataset: A table, or the letter of a synthetic one.
-        learners: By name, like ``max_relevance, ours``: the method, and who.
-        k: The size of the context; None where it is varied.
-        epsilon: The loss; None where it is varied.
-        noise: The share of values that a synthetic table's maker swaps.
+        learners: The method and its implementation, by a name like ``max_relevance, ours``.
+        k: The size of the context; None if it varies.
+        epsilon: The loss; None if it varies.
+        noise: The proportion of swapped values of a synthetic table.
     """
 
     key: str
@@ -58,12 +58,12 @@ class Comparison(Experiment):
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """The title of its picture."""
         return f"Figure {self.figure}, {self.dataset}"
 
     @property
     def xlabel(self) -> str:
-        """What is varied."""
+        """The label of the abscissa."""
         return "k" if self.k is None else "epsilon"
 
     @property
@@ -103,7 +103,7 @@ class Times(Experiment):
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """The title of its picture."""
         return f"Table 6, {self.dataset}"
 
     @property

@@ -47,7 +47,7 @@ Method = Literal["max_relevance", "max_dependency", "mean_su", "baseline"]
 
 
 class Setting(NamedTuple):
-    """What is fitted: by which method, by whom, on which table, for which loss."""
+    """The setting of a fit: its method, implementation, table and loss."""
 
     dataset: str
     method: Method
@@ -136,7 +136,7 @@ def contexts_and_distances(setting: Setting, run: int) -> dict[str, float]:
 
 
 class Compared(NamedTuple):
-    """What was found for one target, beside what there is without privacy."""
+    """The context and distances of one target, beside those without privacy."""
 
     name: str
     others: int

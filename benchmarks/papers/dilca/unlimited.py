@@ -49,7 +49,7 @@ Crossing.member_scores = remembered(Crossing.member_scores)  # type: ignore[meth
 class PassingLedger:
     """A ledger that says yes and counts, and keeps no log.
 
-    What is measured here is noise, and a log of a million simulated charges is read by nobody.
+    Noise is measured here, and nobody reads a log of a million simulated charges.
     """
 
     url = "sqlite://"  # of no place that another handle could share

@@ -55,10 +55,10 @@ class Sweep(Experiment):
     Rows are split 90/10, anew for each run.
 
     Attributes:
-        key: Names its files.
+                key: The name of its files.
         data: The data set.
-        setting: What varies: ``epsilon``, or another argument of miners that ``LABELS`` names.
-        learners: Given the rows and the settings, each measures one number.
+        setting: The name of the varied setting: ``epsilon``, or another argument of miners that ``LABELS`` has.
+        learners: Functions from the rows and the settings to one number.
     """
 
     key: str
@@ -71,7 +71,7 @@ class Sweep(Experiment):
 
     @property
     def xlabel(self) -> str:
-        """What the axis says."""
+        """The label of the abscissa."""
         return LABELS[self.setting]
 
     @property
@@ -108,7 +108,7 @@ def split(name: str, run: int) -> np.ndarray:
 
 
 def private(miner: type[Any], **fixed: object) -> Learner:
-    """Returns a miner of this project; what neither ``fixed`` nor the sweep says is its own default."""
+    """Returns a miner of this project, with its defaults for all settings that neither ``fixed`` nor the sweep has."""
     return partial(_private, miner, fixed)
 
 

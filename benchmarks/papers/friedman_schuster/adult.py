@@ -47,7 +47,7 @@ class Adult(Experiment):
 
     @property
     def learners(self) -> Mapping[str, Learner]:
-        """What is compared, peers aside."""
+        """The compared learners without the peers."""
         paper = {
             name: private(DiffPC45, variant="paper", criterion=criterion, max_depth=5)
             for name, criterion in CRITERIA.items()

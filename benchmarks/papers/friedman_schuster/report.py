@@ -83,7 +83,7 @@ def corrected_t(differences: np.ndarray, test_share: float) -> float:
     the variance of the mean gets n_test / n_train on top of 1 / n.
 
     Args:
-        differences: Of the accuracies of two algorithms, one for each fold.
+        differences: Differences of the accuracies of two algorithms, shape (folds,).
         test_share: n_test / n_train; 1/9 for 10 folds.
 
     References:

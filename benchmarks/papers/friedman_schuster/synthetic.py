@@ -30,14 +30,14 @@ class Synthetic(Experiment):
     """A figure that varies the number of training rows.
 
     Attributes:
-        key: ``fig3``; of what the paper says without a picture ``fig6-depth-3``.
+        key: Its name: ``fig3``, or ``fig6-depth-3`` for a result that the paper gives without a picture.
         title: The title of its picture.
         numeric: The number of numeric attributes, over [0, 100]; the others of the ten are categorical.
-        depth: Levels of the rule; 1 for a single split, of a numeric attribute at 35 where there is one.
+        depth: Levels of the rule; 1 for a single split, at 35 of a numeric attribute if there is one.
         epsilon: The budget B.
         noise: p_noise.
         sizes: Training rows.
-        trees: Rules; None for another one in each run.
+        trees: The number of rules; None for a new one in each run.
         values: The number of values of each categorical attribute and of the class.
         runs: Training sets for each size.
         learners: The compared learners.
@@ -59,7 +59,7 @@ class Synthetic(Experiment):
 
     @property
     def xs(self) -> Sequence[float]:
-        """What is varied."""
+        """The numbers of training rows."""
         return self.sizes
 
     def schema(self) -> Schema:

@@ -40,7 +40,7 @@ class ProtocolTimes(Experiment):
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """The title of its picture."""
         return f"Table 6.1, {self.name}"
 
     @property
@@ -71,7 +71,7 @@ class Growth(Experiment):
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """The title of its picture."""
         return f"{self.protocol} as rows grow"
 
     @property
@@ -80,7 +80,7 @@ class Growth(Experiment):
         return (self.protocol,)
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:
-        """Returns rows, bytes and seconds; what SID3P sends depends on the declared bound, so it is kept."""
+        """Returns rows, bytes and seconds; the declared bound is fixed, because SID3P's traffic depends on it."""
         bound = int(max(self.xs)) if self.protocol == "sid3p" else int(x)
         return {self.protocol: protocols.run_grown(self.data, self.protocol, int(x), bound)}
 
@@ -98,7 +98,7 @@ class Accuracy(Experiment):
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """The title of its picture."""
         return f"Accuracy on {self.data}, {OWNERS} owners"
 
     def measure(self, x: float, run: int, learners: Sequence[str]) -> dict[str, dict[str, float]]:

@@ -80,8 +80,8 @@ def run_grown(name: str, protocol: str, times: int, bound: int) -> dict[str, flo
     Args:
         name: The data set.
         protocol: ``sid3`` or ``sid3p``.
-        times: How often each row is there.
-        bound: How often it may be there at most, for which the session is drafted.
+        times: The number of copies of each row.
+        bound: The largest number of copies, for which the session is drafted.
     """
     schema, target, rows = load(name)
     grown = pd.concat([rows] * times, ignore_index=True)

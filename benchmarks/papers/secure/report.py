@@ -159,7 +159,7 @@ def _growth_section(table: pd.DataFrame) -> str:
 
 
 def _accuracy_section(table: pd.DataFrame) -> str:
-    """Returns mean accuracies in percent with standard errors; what has no epsilon stands under each."""
+    """Returns mean accuracies in percent with standard errors; methods without epsilon are equal at all."""
     lines = []
     for (name, method), rows in table.groupby(["data", "method"], sort=False):
         by_epsilon = rows.set_index("epsilon").to_dict("index")

@@ -36,9 +36,9 @@ class Figure(Experiment):
     """One experiment: learners over privacy losses, or over shares of the loss for the leaves.
 
     Attributes:
-        learners: By name. Those whose name ends with ``POOLED`` learn from all rows behind one handle,
-            the others from a federation.
-        fraction: What share of the training rows is used.
+        learners: Learners by name. If the name ends with ``POOLED``, a learner has all rows behind one handle, else
+            a federation.
+        fraction: The fraction of the training rows that is used.
     """
 
     key: str

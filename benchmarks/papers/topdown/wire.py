@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fit sends over the wire: rounds, requests and bytes of each strategy, to four datasets behind TLS.
+"""The traffic of a fit: rounds, requests and bytes of each strategy, to four datasets behind TLS.
 
 ``python -m benchmarks.papers.topdown.wire`` measures it on Adult and writes
 benchmarks/results/topdown/wire.csv. Bytes are counted by a relay between coordinator and server,

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exact laws of the mechanisms, and what draws are held against them by.
+"""The exact laws of the mechanisms, and tests of draws against them.
 
-How sure these tests are. A chi-square or binomial test fails a right mechanism with probability
-``ALMOST_NEVER``; a loss bound is above the truth with probability ``ALMOST_NEVER``. Each pair of
-neighbours was chosen where the loss really is the claim, or close to it, so that noise made 30 %
-too small (``WEAK``) loses clearly more. The numbers of draws put the claim at least ten standard
-errors below that larger loss; the bound itself lies 5.3 of them below what it sees. At epsilon 1.5
-an event of probability 1/2 falls to exp(-1.5 / 0.7) / 2 = 0.059, so ln(p / q) has the standard
-error sqrt((16 + 1) / 4500) = 0.061 from 9,000 draws, half of which measure, and 2.14 - 1.5 is 10.5
-of those. Either way a test fails by chance less than once in a million runs.
+False alarms and power. A chi-square or binomial test fails a right mechanism with probability ``ALMOST_NEVER``; a loss
+bound is above the truth with probability ``ALMOST_NEVER``. The loss of each pair of neighbours is the claim, or close
+to it, so noise that is 30 % too small (``WEAK``) loses clearly more. With these numbers of draws the claim is at least
+ten standard errors below that larger loss; the bound is 5.3 standard errors below its estimate. At epsilon 1.5 an event
+of probability 1/2 falls to exp(-1.5 / 0.7) / 2 = 0.059, so ln(p / q) has the standard error sqrt((16 + 1) / 4500) =
+0.061 from 9,000 draws, half of which measure, and 2.14 - 1.5 is 10.5 of those. Either way a test fails by chance less
+than once in a million runs.
 
-A level that is promised (intervals that hold in 95 % of all draws) is no number of successes: of 40
-intervals that hold at .97, fewer than 37 hold once in sixty runs. ``at_least`` and ``at_most`` know
-the number that a right level almost never misses.
+A promised level (intervals that hold in 95 % of all draws) does not fix the number of successes: of 40 intervals that
+hold at .97, fewer than 37 hold once in sixty runs. ``at_least`` and ``at_most`` compute the number that a right level
+almost never misses.
 """
 
 from __future__ import annotations

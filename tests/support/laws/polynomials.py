@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Polynomials with rational coefficients in one unknown t, and whether one is negative anywhere from 0 to 1.
 
-A mechanism's noise of a given scale is a law in t = exp(-1 / scale): whole powers of t, added and multiplied. So what holds of
-these polynomials for all t holds of the mechanism at every epsilon, and nothing is rounded.
+The law of a mechanism's noise is made of whole powers of t = exp(-1 / scale), added and multiplied. So a statement
+about these polynomials for all t holds for the mechanism at every epsilon, without rounding.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ NOTHING, ONE, MINUS_ONE = power(0, 0), power(0), power(0, -1)
 def nowhere_negative(polynomial: Polynomial) -> bool:
     """Returns whether it is 0 or more for all t from 0 to 1.
 
-    On an interval a polynomial lies between the least and the largest of its Bernstein coefficients, and the first and the last of
-    them are its values at both ends. Where they do not tell, each half of the interval is looked at by itself (de Casteljau).
+    On an interval a polynomial lies between the least and the largest of its Bernstein coefficients, and the first and
+    the last of them are its values at both ends. If they do not decide, each half of the interval is checked separately
+    (de Casteljau).
     """
     pieces = [(_bernstein(polynomial), 0)]
     while pieces:

@@ -25,7 +25,7 @@ def path_of(part: Part) -> Path:
 
 
 def cost(asked: Iterable[tuple[PartSet, int]]) -> int:
-    """The recursion as it stands in the design: direct(node) + Σ over distinct partitions of max over their parts of cost(part)."""
+    """The recursion of the design: direct(node) + Σ over distinct partitions of max over their parts of cost(part)."""
     direct: dict[Path, int] = {}
     for parts, epsilon in asked:
         for part in parts:
@@ -47,7 +47,7 @@ def disjoint(parts: PartSet) -> bool:
     def apart(one: Path, other: Path) -> bool:
         for here, there in itertools.zip_longest(one, other):
             if here is None or there is None or here[0] != there[0]:
-                return False  # one holds the other, or they were split in different ways
+                return False  # one contains the other, or their splits differ
             if here[1] != there[1]:
                 return True
         return False

@@ -42,7 +42,9 @@ def process(*words: object, **settings: str) -> subprocess.CompletedProcess[str]
 
 
 def failed(result: Any, text: str, status: int = 1) -> None:
-    """Requires one line on the error stream, the exit status, and no traceback; below the line only values as they are read."""
+    """Requires one line on the error stream, the exit status, and no traceback; after this line only values as they
+    were read.
+    """
     assert result.exit_code == status
     assert text in result.stderr
     assert result.stdout == ""

@@ -41,7 +41,7 @@ IMPORTED = [
     "uvicorn.protocols.http.h11_impl",
     "uvloop",
     "tests.support.processes.killed_process",
-    "tests.support.processes.frozen_heap",  # the last: what is there by then is looked at by no collector any more
+    "tests.support.processes.frozen_heap",  # the last, because it excludes all earlier objects from garbage collection
 ]
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(IMPORTED)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders the Helm chart: by ``helm`` where it is installed, else by the few rules of it that the chart uses.
+"""Renders the Helm chart: by ``helm`` if it is installed, else by the few rules that the chart uses.
 
-A rule that is not here is an error, so the chart cannot outgrow what is tested.
+Any other rule is an error, so the chart has no untested rule.
 """
 
 from __future__ import annotations

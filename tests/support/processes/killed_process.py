@@ -19,13 +19,13 @@ from pinq.public.epsilon import Epsilon
 def killed_at_commit(
     url: str, at: datetime, analyst: str, request: str, demand: Demand, nano: int, when: str
 ) -> int | None:
-    """Charges in a process of its own, whose clock says ``at``; returns its status.
+    """Charges in a process of its own; returns its exit status.
 
     Args:
         url: The ledger.
         at: The time of the process's clock.
         analyst, request, demand, nano: The charge.
-        when: ``before the commit`` or ``after the commit``.
+        when: The moment of the kill, ``before the commit`` or ``after the commit``.
     """
     from tests.support.processes.forked_processes import FORKS
 

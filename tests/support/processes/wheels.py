@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel that one would ship, and fresh environments with it, as other users of the machine can run them."""
+"""The wheel of this checkout, and fresh environments with it that other users of the machine can run."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def build_wheel(folder: Path) -> Path:
 
 
 def environment(folder: Path, wheel: Path, *extras: str) -> Path:
-    """A fresh environment with a wheel and what it says that it needs, also for extras; its interpreter.
+    """A fresh environment with a wheel and its requirements, also for extras; its interpreter.
 
-    What it needs is linked from this environment, in a moment and without an index; pip then checks
-    the versions. Where only another version of Python can be run by everybody, pip installs it all.
+    The requirements are linked from this environment, quickly and without an index; pip then checks the versions. If
+    other users can run only another version of Python, pip installs everything.
     """
     run(interpreter(), "-m", "venv", "--without-pip", folder, cwd=folder.parent)
     python = folder / "bin" / "python"
@@ -56,7 +56,7 @@ def environment(folder: Path, wheel: Path, *extras: str) -> Path:
 
 
 def needed(wheel: Path, extras: tuple[str, ...]) -> set[str]:
-    """Names of all that a wheel says that it needs, and of what that needs."""
+    """The names of all requirements of a wheel, and of their requirements."""
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         own = PathDistribution(zipfile.Path(archive, metadata.removesuffix("METADATA")))

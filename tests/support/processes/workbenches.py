@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workbenches for tests: the command as a process, its link, and what axe finds wrong with a page."""
+"""Workbenches for tests: the command as a process, its link, and the faults of pages that axe finds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Bench:
 
 @contextmanager
 def bench(folder: Path, *words: object) -> Iterator[Bench]:
-    """A workbench that is gone afterwards."""
+    """A workbench that is killed at the end."""
     running = Bench(folder, *words)
     try:
         yield running
@@ -88,7 +88,7 @@ def look_at(browser: Browser, name: str) -> list[str]:
     Where ``PINQ_PICTURES`` is set, as by ``make pictures``, it also takes the pictures of the docs.
     """
     wrong = []
-    browser.js("window.scrollTo(0, 0)")  # the head stays in sight, and would stand in the middle of a whole page
+    browser.js("window.scrollTo(0, 0)")  # else the sticky head is in the middle of a picture
     for place, width, height in (("desk", 1100, 800), ("phone", 390, 844)):
         browser.resize(width, height, phone=place == "phone")
         for scheme in ("light", "dark"):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every miner in each of its forms, every score, loss and mechanism: found by introspection, for tests/contract.
 
-A new class is found by its name in ``miners.__all__``, or in the catalogues ``SCORES`` and ``LOSSES`` of the product, and a new parameter by its name
-in ``get_params``. What such a list cannot find out by itself stands in a table here, and a test fails where a row is missing.
+A new class is found by its name in ``miners.__all__``, or in the catalogues ``SCORES`` and ``LOSSES`` of the product,
+and a new parameter by its name in ``get_params``. Tables here have the facts that these lists lack, and a test fails
+for a missing row.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from pinq.language.points import Points
 from pinq.language.specs import Cuts, Spec, bind
 from pinq.public.schema import Schema
 
-# Parameters that switch a part of an algorithm on, and by which value. Those that are a `Literal` are found by themselves.
+# Parameters that switch a part of an algorithm on, with their values. Parameters of type `Literal` are found by
+# introspection.
 SWITCHES: dict[str, Any] = {"stopping": 0.4, "budget": "uniform"}
 # Needs parties that are connected; see tests/unit/secure/test_secure_topdown.py.
 ELSEWHERE = {("strategy", "secure")}
@@ -67,7 +69,7 @@ class Form:
         return "means" if is_regressor(self.kind()) else "classes"
 
     def built(self, **params: Any) -> Any:
-        """A new miner of this form, small. ``attributes`` are the columns of one that learns all of them."""
+        """A new, small miner of this form. ``attributes`` are the columns of a miner without a target."""
         known = self.kind().get_params()
         if "attributes" in params and "attributes" not in known:
             params["columns"] = params.pop("attributes")
@@ -120,11 +122,11 @@ def scores_on(
     spec: Spec | None = None,
     within: tuple[Any, Any] | None = None,
 ) -> list[Any]:
-    """A score of this kind in each of its forms, as all tests ask for it: on each target that it is defined for, a cut number too.
+    """Each form of a kind of score, on each target for which it is defined.
 
     Args:
         kind: One of ``SCORES``.
-        schema: Its columns are the targets.
+        schema: The schema, whose columns are the targets.
         losses: The losses of a score of gradients; by default every loss.
         spec: The candidate of a score that lists its own.
         within: A range of numeric targets, beside their bounds.
@@ -158,7 +160,7 @@ def _is_right(score: Any, schema: Schema) -> bool:
 
 
 def losses_on(kind: type[Any], schema: Schema, *points: Points) -> list[Any]:
-    """A loss of this kind on each column that it is defined for, in each of its forms; its points are these, in turns."""
+    """Each form of a kind of loss, on each column for which it is defined, with these points in turn."""
     accepted = []
     for target in schema.columns:
         try:

@@ -25,7 +25,7 @@ def random_ledger(draw: random.Random, url: str | Path = "sqlite://") -> Ledger:
     for number in range(draw.randint(5, 30)):
         try:
             _act(draw, ledger, draw.choice(ANALYSTS), number)
-        except PinqError:  # a refusal is logged; an act of the provider that is none leaves nothing
+        except PinqError:  # a refusal is logged; a failed act of the provider leaves no event
             continue
     return ledger
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions whose calls are noted while they do what they always did."""
+"""Functions that record their calls and are otherwise unchanged."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ def trees_of_copies(miner: Any, schema: Schema, rows: pd.DataFrame, target: str)
 
     Args:
         miner: A miner of one tree. It must not learn from the column ``copy``.
-        schema: As ``copies_schema`` makes it.
-        rows: One copy.
+        schema: A schema of ``copies_schema``.
+        rows: The rows of one copy.
         target: The column to predict.
     """
     copies = len(schema.categorical("copy").values)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All engines, and worlds to try them on: a policy of hostile names and a table that fits it, or not."""
+"""All engines, and worlds to test them on: a policy of hostile names and a table that may not fit it."""
 
 from __future__ import annotations
 
@@ -42,8 +42,6 @@ WHOLE = PartSet([Block(Part())])
 @dataclass(frozen=True, eq=False)
 class Lookups(RowMeasure):
     """A public function of a row: numbers looked up at its places, and multiplied.
-
-    Here, for Spark's workers do not know modules of tests.
 
     Attributes:
         inputs: The inputs of the function.

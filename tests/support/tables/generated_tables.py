@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One generator for all tests: a seed gives a schema at its degenerate ends, a request of any kind, and rows that matter.
 
-Nothing is listed here by name that the package knows: kinds of columns come from ``Column``, questions, specs, families, scores
-and losses from their catalogues. A new class is made from its fields' types;
-where a field means more than its type says (a column's name, a column's values), ``_Maker`` has a method of the field's name. So a
-new class is in without being named, and where it cannot be made so that it is answered, tests/assurance/test_outcomes.py says that.
+No class is listed here by name: kinds of columns come from ``Column``, and queries, specs, families, scores and losses
+from their catalogues. ``_Maker`` makes a value of a class from its fields' types. If a field means more than its type
+(a column's name, a column's values), ``_Maker`` has a method of the field's name. So new classes are included;
+tests/assurance/test_outcomes.py names a class for which no request is answered.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ KINDS: dict[str, type[Any]] = {**{kind.kind: kind for kind in get_args(Candidate
 
 @cache
 def made_of(hint: type[Any]) -> tuple[type[Any], ...]:
-    """The catalogues' classes that may stand for a class; itself where it is in none of them."""
+    """The subclasses of a class in the catalogues; without any, the class itself."""
     return tuple(kind for kind in (*KINDS.values(), *VECTORS.values()) if issubclass(kind, hint)) or (hint,)
 
 
@@ -97,8 +97,8 @@ class Case:
     """A request, and rows that its parts hold or not.
 
     Attributes:
-        request: As it was received.
-        rows: Codes of all columns, a row each: in some of the parts that are asked, and anywhere.
+        request: The request as it was received.
+        rows: The codes of all columns, for rows in some of the queried parts and for rows anywhere.
     """
 
     request: Request
@@ -110,9 +110,9 @@ class World:
     """A schema, with many requests.
 
     Attributes:
-        seed: Makes it.
-        policy: Whose schema it is.
-        cases: The requests.
+        seed: The seed of all draws.
+        policy: The policy with the schema.
+        cases: The requests with their rows.
     """
 
     seed: int
@@ -143,7 +143,7 @@ def _policy(draw: random.Random) -> Policy:
 
 
 def _case(draw: random.Random, schema: Schema, coins: bool) -> Case:
-    """A request that is mostly one that can be answered."""
+    """A request, mostly one that can be answered."""
     maker, request, parts = _Maker(draw, schema, coins), None, None
     for _ in range(1 if draw.random() < 0.1 else TRIES):
         try:
@@ -163,7 +163,7 @@ def _case(draw: random.Random, schema: Schema, coins: bool) -> Case:
 
 
 def codes_in(draw: random.Random, parts: PartSet, schema: Schema, most: int = 3) -> Iterator[tuple[int, ...]]:
-    """Codes of a row in each of some parts, as the splits above leave them; shards fall as they may."""
+    """The codes of a row in each of some parts, by the splits above them; shards are ignored."""
     chosen = {0, len(parts) - 1, *(draw.randrange(len(parts)) for _ in range(most))}
     for number in sorted(chosen)[:most]:
         row = [_code_in(draw, parts.at(number), name, column) for name, column in schema.columns.items()]
@@ -238,7 +238,7 @@ class _Maker:
         return WireParts(specs=tuple(specs), nodes=tuple(nodes), asked=tuple(asked), shape=(total,)), total
 
     def made(self, kind: Any, known: dict[str, Any]) -> Any:
-        """A value of a class, of its fields in order; ``QueryError`` where it means nothing here."""
+        """A value of a class, from its fields in order; ``QueryError`` if it has no meaning under the schema."""
         if kind is Shards and not self.coins:
             raise QueryError("no coins here")
         values: dict[str, Any] = {}
@@ -251,7 +251,7 @@ class _Maker:
         return made
 
     def one(self, hint: Any, name: str, known: dict[str, Any]) -> Any:
-        """A value of a type, for a field of this name beside those that are known."""
+        """A value of a type for a field of this name; ``known`` has the earlier fields."""
         origin, inner = get_origin(hint), get_args(hint)
         if origin is Annotated:
             return self.one(inner[0], name, known)
@@ -275,7 +275,7 @@ class _Maker:
         return self.draw.choice(plain[hint])
 
     def large(self) -> int:
-        """A number of any size; a field's largest are powers of two, of which those too large are refused."""
+        """A number of any size, often near a power of two, as the limits of fields are; too large ones are refused."""
         return int(2 ** self.draw.randrange(64) - self.draw.choice([0, 1]))
 
     def _is_own(self, hint: Any, name: str) -> bool:
@@ -353,7 +353,7 @@ class _Maker:
         return tuple(tuple(self._base(hint, known) for _ in range(size)) for size in sizes)
 
     def _expected(self, hint: Any, known: dict[str, Any]) -> Any:
-        """Rows of each part: any, or as many as a table may be off in all, on one part or shared out."""
+        """The rows of each part: any, or the largest allowed difference of a table, in one part or divided among all."""
         sizes, most = [bind(spec, self.schema).size for spec in known["specs"]], MOST_OFF
         if sum(sizes) > FEW_CODES:
             raise QueryError("too many to write down")
@@ -388,7 +388,7 @@ class _Maker:
         return self.draw.choice([1, 2, 3, 5])
 
     def _candidates(self, hint: Any, known: dict[str, Any]) -> Any:
-        """One list, or two; of what the score does not look at."""
+        """One list of candidates, or two, of columns that the score does not use."""
         lists = self.draw.choice([1, 1, 2]) if known["parts"] > 1 else 1
         return tuple(
             tuple(self._candidate(known) for _ in range(self.draw.choice([1, 1, 2, 3, 6]))) for _ in range(lists)

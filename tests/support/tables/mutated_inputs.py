@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Valid inputs, changed: a few bytes of a text, or a few places of what a text says."""
+"""Changes of valid inputs: of a few bytes of a text, or of a few places of its content."""
 
 from __future__ import annotations
 
@@ -115,12 +115,12 @@ def _nudged(value: Any, draw: random.Random) -> Any:
 
 
 class Hangs(BaseException):
-    """Something took longer than it may; no ``except Exception`` swallows it."""
+    """Work took too long; no ``except Exception`` catches this."""
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raises ``Hangs`` where the work takes longer than so many seconds of this process's CPU, which no busy machine counts."""
+    """Raises ``Hangs`` if the work takes more CPU seconds of this process; other work on the machine does not count."""
 
     def stop(sign: int, frame: FrameType | None) -> None:
         raise Hangs

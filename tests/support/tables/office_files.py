@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Made-up files of offices, each with the truth of its cells: forms, languages, oddities and sizes, by a seed.
 
-``office_file(seed)`` writes one. Its columns are an amount, a whole number, a day and a town. An oddity
-changes some cells of the amount, or the lines around the table; the truth says what stands there.
+``office_file(seed)`` writes one. Its columns are an amount, a whole number, a day and a town. An oddity changes some
+cells of the amount, or the lines around the table; the truth has the meaning of the cells.
 """
 
 from __future__ import annotations

@@ -36,10 +36,10 @@ ON_SPARK = [
 
 @dataclass(frozen=True)
 class Slow(RowMeasure):
-    """Sums of nothing, so slowly that a worker can be stopped meanwhile; it leaves its process id.
+    """Sums of zeros that take 30 seconds, so that a test can stop the worker by its process id.
 
     Attributes:
-        file: A link to be made, to the process id.
+        file: The path of a symbolic link whose target is the process id.
     """
 
     file: str

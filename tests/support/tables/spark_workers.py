@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work of Spark's workers without Spark: a frame of this process that hands batches to the very same functions.
+"""The work of Spark's workers without Spark: a frame of this process that passes batches to the same functions.
 
-``open_engine(policy, data=Frame.of(table))`` encodes, bounds, tosses coins, counts and adds up as inside Spark, each function pickled
-on its way. Java, shuffles over a network and lost workers are left to ``make test-spark``.
+``open_engine(policy, data=Frame.of(table))`` encodes, bounds units, draws coins, counts and adds up as inside Spark,
+with each function pickled. ``make test-spark`` tests Java, shuffles over a network and lost workers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARTITIONS = 2
 
 
 class Frame:
-    """Partitions of batches, with as much of a frame of Spark as the engine uses.
+    """Partitions of batches, with those methods of Spark's frames that the engine uses.
 
     Args:
         partitions: The batches of each.
@@ -66,7 +66,7 @@ class Frame:
         return Frame(made, _selected(self.schema.empty_table(), columns, 0).schema)
 
     def coalesce(self, partitions: int) -> Frame:
-        """Partitions after each other make one."""
+        """Joins adjacent partitions."""
         share = -(-len(self.partitions) // partitions)
         starts = range(0, len(self.partitions), share)
         return Frame([list(chain(*self.partitions[start : start + share])) for start in starts], self.schema)
@@ -81,7 +81,7 @@ class Frame:
     unpersist = persist
 
     def addTag(self, tag: str) -> None:
-        """Nothing that runs here is stopped."""
+        """Does nothing, because nothing here is stopped."""
 
     removeTag = interruptTag = addTag
 

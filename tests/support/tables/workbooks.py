@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small workbooks, written cell by cell as XML, so that a cell may hold what no program writes."""
+"""Small workbooks, written cell by cell as XML, so that a cell can have content that no program writes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def old_book(file: Path, cells: Mapping[int, Callable[[int, Sequence[int]], byte
 
     Args:
         file: The file to write.
-        cells: The function that makes the record of a row, of its number and the numbers of ``FORMATS``, by the row.
+        cells: For each row a function from its number and the numbers of ``FORMATS`` to its record.
     """
     book, formats = bytearray((BOOKS / "tax.xls").read_bytes()), (17, 16, 15, 14)
     starts = [at for at in range(len(book)) if book.startswith(old_record(0xE0, bytes(20))[:4], at)]
