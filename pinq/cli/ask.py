@@ -43,8 +43,6 @@ Dataset = Annotated[
         "https://host:8443/NAME.TABLE.",
     ),
 ]
-VerbArgument = Annotated[Verb, argument("VERB", "count, sum, avg or choose.")]
-Column = Annotated[str | None, argument("COLUMN", "A numeric column, for sum and avg.")]
 Analyst = Annotated[
     str | None,
     option(
@@ -54,16 +52,9 @@ Analyst = Annotated[
     ),
 ]
 Epsilon = Annotated[str, option("--epsilon", metavar="EPSILON", help="The cost of the query, for example 0.1.")]
-Partition = Annotated[
-    list[str] | None, option("--partition", metavar="SPEC", help="Query each part: sex, or age:30,45. Repeatable.")
-]
-Candidates = Annotated[
-    list[str] | None, option("--candidate", metavar="SPEC", help="For choose: education, or age:any for every cut.")
-]
 Score = Annotated[
     str | None, option("--score", metavar="SCORE", help="For choose: gini, squared_error, balance, class_count, ...")
 ]
-Target = Annotated[str | None, option("--target", metavar="COLUMN", help="For choose: the column to predict.")]
 Verify = Annotated[
     Path | None, option("--verify", metavar="FILE", help="For a URL: the provider's own certificate authority.")
 ]
@@ -72,26 +63,31 @@ TokenFile = Annotated[
     option("--token-file", metavar="FILE", help="For a URL: the file with the token, of mode 0600; else PINQ_TOKEN."),
 ]
 InsecureHttp = Annotated[bool, flag("--insecure-http", help="For a URL: plain HTTP, on this machine only.")]
-PreviewOnly = Annotated[bool, flag("--preview", help="Only show the cost and the error. Free.")]
 
 
 @commands.command(rich_help_panel="Ask")
 @guarded
 def query(
     dataset: Dataset,
-    verb: VerbArgument,
-    column: Column = None,
+    verb: Annotated[Verb, argument("VERB", "count, sum, avg or choose.")],
+    column: Annotated[str | None, argument("COLUMN", "A numeric column, for sum and avg.")] = None,
     *,
     analyst: Analyst = None,
     epsilon: Epsilon,
-    partition: Partition = None,
-    candidate: Candidates = None,
+    partition: Annotated[
+        list[str] | None, option("--partition", metavar="SPEC", help="Query each part: sex, or age:30,45. Repeatable.")
+    ] = None,
+    candidate: Annotated[
+        list[str] | None, option("--candidate", metavar="SPEC", help="For choose: education, or age:any for every cut.")
+    ] = None,
     score: Score = None,
-    target: Target = None,
+    target: Annotated[
+        str | None, option("--target", metavar="COLUMN", help="For choose: the column to predict.")
+    ] = None,
     verify: Verify = None,
     token_file: TokenFile = None,
     insecure_http: InsecureHttp = False,
-    preview: PreviewOnly = False,
+    preview: Annotated[bool, flag("--preview", help="Only show the cost and the error. Free.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run one query, as an analyst would.
@@ -300,46 +296,43 @@ OPTIONS = {"by": "--by", "bins": "--bins", "shares": "--share", "margins": "--ma
 BAR = 30  # characters of the longest bar
 PICTURES = (".png", ".svg", ".pdf")
 
-KindArgument = Annotated[Kind, argument("KIND", f"{', '.join(Kind)}.")]
 Columns = Annotated[
     list[str] | None,
     argument("[COLUMN]...", "sex, or age:30,45 to cut; several for crosstab, any or none for summary."),
 ]
-By = Annotated[list[str] | None, option("--by", metavar="SPEC", help="Group by sex, or by age:30,45. Repeatable.")]
 Bins = Annotated[
     int | None, option("--bins", metavar="COUNT", help="For histogram: the number of bins, of equal width.")
 ]
-Shares = Annotated[
-    list[str] | None, option("--share", metavar="SHARE", help="For quantiles: 0.5 is the median. Repeatable.")
-]
-Margins = Annotated[bool | None, flag("--margins", help="For crosstab: add the sums of rows and columns.")]
-Most = Annotated[int | None, option("--most", metavar="COUNT", help="For top: the number of values; by default 5.")]
 Level = Annotated[float, option("--level", metavar="SHARE", help="The level of the intervals; by default 0.95.")]
 Reuse = Annotated[bool, flag("--reuse", help="Return the stored answers of an identical earlier request, free.")]
-Plan = Annotated[bool, flag("--plan", help="Only show the queries and their cost. Free.")]
-Picture = Annotated[
-    Path | None, option("--picture", metavar="FILE", help="Draw the table into FILE: .png, .svg or .pdf.")
-]
 
 
 @commands.command(rich_help_panel="Ask")
 @guarded
 def table(
-    kind: KindArgument,
+    kind: Annotated[Kind, argument("KIND", f"{', '.join(Kind)}.")],
     dataset: Dataset,
     columns: Columns = None,
     *,
     analyst: Analyst = None,
     epsilon: Epsilon,
-    by: By = None,
+    by: Annotated[
+        list[str] | None, option("--by", metavar="SPEC", help="Group by sex, or by age:30,45. Repeatable.")
+    ] = None,
     bins: Bins = None,
-    share: Shares = None,
-    margins: Margins = None,
-    limit: Most = None,
+    share: Annotated[
+        list[str] | None, option("--share", metavar="SHARE", help="For quantiles: 0.5 is the median. Repeatable.")
+    ] = None,
+    margins: Annotated[bool | None, flag("--margins", help="For crosstab: add the sums of rows and columns.")] = None,
+    limit: Annotated[
+        int | None, option("--most", metavar="COUNT", help="For top: the number of values; by default 5.")
+    ] = None,
     level: Level = 0.95,
     reuse: Reuse = False,
-    plan: Plan = False,
-    picture: Picture = None,
+    plan: Annotated[bool, flag("--plan", help="Only show the queries and their cost. Free.")] = False,
+    picture: Annotated[
+        Path | None, option("--picture", metavar="FILE", help="Draw the table into FILE: .png, .svg or .pdf.")
+    ] = None,
     verify: Verify = None,
     token_file: TokenFile = None,
     insecure_http: InsecureHttp = False,
