@@ -138,11 +138,9 @@ def _uneven(policy: Policy) -> list[str]:
 def _pending_cap(policy: Policy, ledger: Ledger) -> Iterator[str]:
     """Notes that the log has another cap, and when the policy's cap takes effect."""
     cap, declared = ledger.together().cap, Epsilon(policy.cap_nano)
-    if declared < cap:
-        when = "a lower cap counts from the next `pinq grant` or `extend`, opening or start of a server on"
-    else:
-        when = "a higher cap counts from the next `pinq grant` or `extend`, or start of a server on"
+    change, acts = ("lower", "opening or start") if declared < cap else ("higher", "or start")
     if declared != cap:
+        when = f"a {change} cap counts from the next `pinq grant` or `extend`, {acts} of a server on"
         yield f"cap: the log has {cap}, this policy {declared}; {when}"
 
 

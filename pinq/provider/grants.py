@@ -376,11 +376,8 @@ def _ledger(of: Where, *, create: bool = False, declared_by: Signature | None = 
                 from pinq.engine.sources import require_readable
 
                 require_readable(table)
-    if declared_by is None:
-        ledger = guarding_ledger(policy)
-    else:
-        ledger = open_ledger(policy, create=create, by=declared_by)
-    with closing(ledger):
+    declares = declared_by is not None
+    with closing(open_ledger(policy, create=create, by=declared_by) if declares else guarding_ledger(policy)) as ledger:
         yield ledger
 
 

@@ -6,8 +6,9 @@ A page begins after a number of lines; the log only grows, so a line keeps its n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 
 from pinq.curator.price import units
 from pinq.errors import InternalError
@@ -69,7 +70,7 @@ def page(
     fitting = _fitting(text_lengths[:limit], logged)
     admit(units(LOGGED * sum(fitting)))
     lines = [_shown(line, bucket) for line in ledger.log.lines(analyst, start, len(fitting))]
-    lengths = _fitting((0 if line.answer is None else line.answer.length for line in lines), characters)
+    lengths = _fitting([0 if line.answer is None else line.answer.length for line in lines], characters)
     admit(units(CHARACTER * sum(lengths)))
     shown = lines[: len(lengths)]
     answers = ledger.log.answers(analyst, [line.event.request for line in shown if line.answer is not None])
@@ -79,15 +80,10 @@ def page(
     return HistoryPage(lines=page_lines, more=len(shown) < len(text_lengths))
 
 
-def _fitting(lengths: Iterable[int], room: int) -> list[int]:
+def _fitting(lengths: Sequence[int], room: int) -> list[int]:
     # Of 10, 900,000 and 50 with room for 500,000, two are taken. So a line of any length fits once.
-    fitting, total = list[int](), 0
-    for length in lengths:
-        if total >= room:
-            break
-        fitting.append(length)
-        total += length
-    return fitting
+    before = accumulate(lengths, initial=0)
+    return [length for length, total in zip(lengths, before, strict=False) if total < room]
 
 
 def _shown(line: LogLine, bucket: float) -> LogLine:

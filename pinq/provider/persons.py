@@ -185,11 +185,8 @@ def standing_out(units: Sequence[Unit]) -> Unit | None:
     if not repeating or any(unit.rank == PERSONS and unit.largest == 1 for unit in units):
         return None  # in the second case each row is another person
     first, *others = repeating
-    if first.rank == PERSONS or (
-        first.rank and first.shared >= SHARED and all(unit.shared < first.shared for unit in others)
-    ):
-        return first
-    return None
+    shares_most = first.shared >= SHARED and all(unit.shared < first.shared for unit in others)
+    return first if first.rank == PERSONS or (first.rank and shares_most) else None
 
 
 def counted_over(units: Sequence[Unit]) -> str | None:

@@ -698,8 +698,7 @@ def _propose_values(
         notes["values"] = printable(f"values that look missing: where they are, write `missing: [{words}]`")
     if rare:
         column |= {"values": list(dict.fromkeys([*values, OTHER])), "other": OTHER}
-        note = f"values of fewer than {proposed.fewest:,} persons are not listed and count as this one"
-        return column | {"unreviewed": waiting}, notes | {"other": note}
+        notes["other"] = f"values of fewer than {proposed.fewest:,} persons are not listed and count as this one"
     return column | {"unreviewed": waiting}, notes
 
 
@@ -791,8 +790,9 @@ def _propose_numeric(low: float, high: float, integer: bool, kind: str, nullable
 
 # Code that converts other kinds of files to Parquet.
 _CONVERTED = {
-    (".json",): "import duckdb; duckdb.read_json({0!r}).write_parquet({1!r})",
-    (".feather", ".arrow"): "import pandas; pandas.read_feather({0!r}).to_parquet({1!r})",
+    ".json": "import duckdb; duckdb.read_json({0!r}).write_parquet({1!r})",
+    ".feather": "import pandas; pandas.read_feather({0!r}).to_parquet({1!r})",
+    ".arrow": "import pandas; pandas.read_feather({0!r}).to_parquet({1!r})",
 }
 
 
@@ -804,11 +804,10 @@ def _require_kind(path: str) -> None:
         return
     if begin == b"PAR1" or is_text(path) or path.lower().endswith(".parquet"):
         return
-    suffixes, target = "".join(Path(path).suffixes[-1:]).lower(), f"{Path(path).stem}.parquet"
     advice = "If it is text, say what stands between its fields, such as --delimiter tab; else save it as CSV or .xlsx."
-    for kinds, code in _CONVERTED.items():
-        if suffixes in kinds:
-            advice = f'Write its table as Parquet: python -c "{code.format(path, target)}"'
+    if code := _CONVERTED.get(Path(path).suffix.lower()):
+        target = f"{Path(path).stem}.parquet"
+        advice = f'Write its table as Parquet: python -c "{code.format(path, target)}"'
     raise PolicyError(f"{path} is no table of a kind that is read: {TABLE_FILES}. {advice}")
 
 

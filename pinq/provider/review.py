@@ -8,6 +8,7 @@ and are logged with the policy.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -147,16 +148,12 @@ def _field(name: str) -> str:
 
 
 def _mapping_of(root: yaml.Node, name: str) -> yaml.Node:
-    if name.startswith("tables."):
-        _, table, name_in_table = name.split(".", 2)
-        tables = _pair(root, "tables")
-        pair = None if tables is None else _pair(tables[1], table)
-        return root if pair is None else _mapping_of(pair[1], name_in_table)
-    if not name.startswith("columns."):
-        return root
-    columns = _pair(root, "columns")
-    column = None if columns is None else _pair(columns[1], name.removeprefix("columns.").rpartition(".")[0])
-    return root if column is None else column[1]
+    """The mapping with a field: of ``tables.visits.columns.age.upper``, what the table declares of its column."""
+    path = re.fullmatch(r"(?:(tables)\.([^.]+)\.)?(?:(columns)\.(.+)\.)?[^.]+", name, re.DOTALL)
+    for key in filter(None, path.groups() if path else ()):
+        pair = _pair(root, key)
+        root = root if pair is None else pair[1]
+    return root
 
 
 def _pair(mapping: yaml.Node, key: str) -> tuple[yaml.Node, yaml.Node] | None:

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from fractions import Fraction
@@ -42,7 +42,7 @@ from pinq.language.specs import AnyCross, AnyCut, AnyGrouping, Candidate, Cuts, 
 from pinq.policy.policy import Policy
 from pinq.provider.grants import grant
 from pinq.provider.local import open as open_here
-from pinq.public.schema import Adjacency, Categorical, Column, PrivacyUnit, Schema, Value
+from pinq.public.schema import Adjacency, Categorical, Column, PrivacyUnit, Schema
 
 ANALYST, CELL, PERSON = "selftest", "copy of the selftest", "person of the selftest"
 LIMIT = 10**6
@@ -130,21 +130,21 @@ def publish(pair: Pair, schema: Schema, folder: Path, draws: int) -> tuple[Publi
     columns = {name: column.as_given.model_copy(update={"unreviewed": ()}) for name, column in schema.columns.items()}
     columns[CELL] = Categorical(values=tuple(range(cells)))
     before, after = (
-        publish_table(folder, name, columns, _table(rows, cells, schema), **terms)
+        publish_table(folder, name, columns, _table(rows, cells, schema), cells, **terms)
         for name, rows in (("before", pair.before), ("after", pair.after))
     )
-    return PublishedTable(before[0], cells, before[1]), PublishedTable(after[0], cells, after[1])
+    return before, after
 
 
 def publish_table(
-    folder: Path, name: str, columns: Mapping[str, Column], table: pa.Table, **terms: Any
-) -> tuple[Path, str]:
-    """Writes a table and its policy; returns the policy's file, and the token of a budget on it."""
+    folder: Path, name: str, columns: Mapping[str, Column], table: pa.Table, cells: int = 1, **terms: Any
+) -> PublishedTable:
+    """Writes a table of some copies and its policy, and grants a budget on it."""
     pq.write_table(table, folder / f"{name}.parquet")
     policy = Policy(dataset=name, source=f"{name}.parquet", cap=Decimal(LIMIT), columns=columns, **terms)
     file = folder / f"{name}.yaml"
     file.write_text(policy.to_yaml(), encoding="utf-8")
-    return file, grant(file, ANALYST, LIMIT).token
+    return PublishedTable(file, cells, grant(file, ANALYST, LIMIT).token)
 
 
 def _table(rows: Sequence[Row], cells: int, schema: Schema) -> pa.Table:
@@ -159,13 +159,11 @@ def values_of(rows: Sequence[Row], name: str, schema: Schema) -> pa.Array:
     """The raw values of a column in some rows."""
     codes = [row.get(name, 0) for row in rows]
     if name in schema.numeric_columns:
-        column, values = schema.numeric_columns[name], dict[int, Value | float | None]()
-        values = {code: None if code == column.null_code else column.point(column.number(code)) for code in codes}
-        kind = pa.string() if column.unit else pa.float64()
-    else:
-        values = dict(enumerate(schema.categorical_columns[name].labels))
-        kind = pa.array(schema.categorical_columns[name].values).type
-    return pa.array([values[code] for code in codes], kind)
+        column = schema.numeric_columns[name]
+        points = [None if code == column.null_code else column.point(column.number(code)) for code in codes]
+        return pa.array(points, pa.string() if column.unit else pa.float64())
+    category = schema.categorical_columns[name]
+    return pa.array([category.labels[code] for code in codes], pa.array(category.values).type)
 
 
 OpenHandles = Callable[[tuple[PublishedTable, ...]], AbstractContextManager[list[PrivateQueryable]]]
@@ -178,12 +176,8 @@ STARTING = 600.0  # seconds, enough for a busy machine
 @contextmanager
 def in_process(worlds: tuple[PublishedTable, ...]) -> Iterator[list[PrivateQueryable]]:
     """Opens each world in this process."""
-    handles = [open_here(world.policy, analyst=ANALYST) for world in worlds]
-    try:
-        yield handles
-    finally:
-        for handle in handles:
-            handle.close()
+    with ExitStack() as opened:
+        yield [opened.enter_context(open_here(world.policy, analyst=ANALYST)) for world in worlds]
 
 
 @contextmanager
@@ -194,18 +188,15 @@ def through_a_server(worlds: tuple[PublishedTable, ...]) -> Iterator[list[Privat
     log = worlds[0].policy.with_suffix(".log")
     with log.open("wb") as output:
         server = subprocess.Popen(command, stdout=output, stderr=output)
-    try:
+    with ExitStack() as opened:
+        opened.callback(server.wait, timeout=STARTING)
+        opened.callback(server.terminate)
         root = _address(server, log)
-        handles = [
+        handles = (
             connect(f"{root}/{world.policy.stem}", token=world.token, insecure_http=True, timeout=600.0)
             for world in worlds
-        ]
-        yield handles
-        for handle in handles:
-            handle.close()
-    finally:
-        server.terminate()
-        server.wait(timeout=STARTING)
+        )
+        yield list(map(opened.enter_context, handles))
 
 
 def _address(server: subprocess.Popen[bytes], log: Path) -> str:

@@ -458,8 +458,8 @@ def _fitted(fit: Guess, epsilon: Fraction, folder: Path) -> tuple[np.ndarray, np
     # Three values, of which 0 and 2 have a canary: rows 0 p, 1 p, 2 p, 0 n, 2 n.
     classes = ["p"] * CANARIES + ["n"] * len(with_canary)
     table = {"value": np.append(np.arange(CANARIES), with_canary), "y": classes}
-    file, _ = publish_table(folder, "canaries", columns, pa.table(table), max_rows=2 * CANARIES)
-    with open_here(file, analyst=ANALYST) as handle:
+    published = publish_table(folder, "canaries", columns, pa.table(table), max_rows=2 * CANARIES)
+    with open_here(published.policy, analyst=ANALYST) as handle:
         return inside, fit(handle, epsilon, "y", "value", range(CANARIES), "n")
 
 
