@@ -207,9 +207,8 @@ class _Gathering:
         """Yields the rows of the files in order, from kept codes or newly encoded."""
         kept_files = {} if before is None else {file.fingerprint: file for file in before.files}
         lines = self._source.lines
-        turns = [([] if file is None else [file], fingerprint) for file, fingerprint in files]
-        if not self._by_file:
-            turns = [([file for file, _ in files if file is not None], "")]
+        one_by_one = [([] if file is None else [file], fingerprint) for file, fingerprint in files]
+        turns = one_by_one if self._by_file else [([file for file, _ in files if file is not None], "")]
         for together, fingerprint in turns:
             if before is not None and fingerprint in kept_files:
                 # Lines of kept files count as if they were read again.

@@ -149,14 +149,11 @@ def count_losses(policy: Policy, salt: bytes, batches: Batches) -> Iterator[pa.R
 
 def _block(table: pa.Table) -> RowBlock:
     """Returns the result of ``encode`` as a block; a unit's hash becomes its octets."""
-    columns: dict[Hashable, np.ndarray] = {}
-    for name in table.column_names:
-        if name == "unit":
-            columns[name] = np.frombuffer(
-                b"".join(map(bytes_of, table[name].cast(pa.binary(UNIT.itemsize)).chunks)), UNIT
-            )
-        else:
-            columns[name] = table[name].to_numpy()
+    codes = [name for name in table.column_names if name != "unit"]
+    columns: dict[Hashable, np.ndarray] = {name: table[name].to_numpy() for name in codes}
+    if "unit" in table.column_names:
+        units = table["unit"].cast(pa.binary(UNIT.itemsize))
+        columns["unit"] = np.frombuffer(b"".join(map(bytes_of, units.chunks)), UNIT)
     return RowBlock(columns, table.num_rows)
 
 

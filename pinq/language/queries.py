@@ -25,7 +25,7 @@ from functools import cached_property
 from html import escape
 from typing import Annotated, ClassVar, Literal, cast, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from pinq.errors import QueryError, printable
 from pinq.language.parts import Block, Part, PartSet
@@ -292,17 +292,6 @@ _BY_SCORE: dict[type, type[Query]] = {ClassCount: Vote, EnoughRows: Stop}
 QUERIES: tuple[type[Query], ...] = (*_BY_VERB.values(), SumDerivatives, Choose, *_BY_SCORE.values())
 """The one catalogue of queries."""
 _READ = {kind: {field.name for field in fields(kind)} for kind in QUERIES}  # type: ignore[arg-type]
-UNSAID = {
-    "column": None,
-    "by": None,
-    "within": None,
-    "score": None,
-    "candidates": (),
-    "which": (0,),
-    "textbook": False,
-    "each": None,
-}
-"""The optional fields of a request, each with its default."""
 
 MAX_CANDIDATES = 100_000
 MAX_NODES = 2**16  # a tree with 2^15 leaves; larger collections are sent as blocks
@@ -506,7 +495,7 @@ class Request(_Frozen):
     def to_json(self) -> str:
         """Canonical text; raises ``QueryError`` for a value that no schema can have."""
         try:
-            return _request.dump_json(self, exclude_none=True, warnings="none").decode()
+            return self.model_dump_json(exclude_none=True, warnings="none")
         except ValueError:
             raise QueryError(
                 "the request holds what cannot be sent: no plain value, or text with half a character "
@@ -518,11 +507,15 @@ class Request(_Frozen):
         """Reads a received request, with checked values of plain classes; raises ``QueryError`` if it is no request."""
         require_bounded(text)
         try:
-            request = _request.validate_json(text)
+            request = cls.model_validate_json(text)
         except ValidationError as error:
             raise _malformed(error) from None
         _ = request.query
         return request
+
+
+UNSAID = {name: field.default for name, field in Request.model_fields.items() if name in set().union(*_READ.values())}
+"""The fields of a request that queries read, each with its default."""
 
 
 class Answer(_Frozen):
@@ -549,11 +542,11 @@ class Answer(_Frozen):
     rows: tuple[float, ...] | None = None
 
     def to_json(self) -> str:
-        return _answer.dump_json(self, exclude_none=True).decode()
+        return self.model_dump_json(exclude_none=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Answer:
-        return _answer.validate_json(text)
+        return cls.model_validate_json(text)
 
 
 @dataclass(frozen=True)
@@ -709,10 +702,6 @@ def _malformed(error: ValidationError) -> QueryError:
     faults = [(".".join(map(str, problem["loc"])), said_of(problem)) for problem in problems[:3]]
     text = "; ".join(f"{field}: {fault}" if field else fault for field, fault in faults)
     return QueryError(f"the request is malformed: {text[:500]}.")
-
-
-_request = TypeAdapter(Request)
-_answer = TypeAdapter(Answer)
 
 
 class Certificate(_Frozen):

@@ -47,13 +47,9 @@ def _loss(stored: object) -> Epsilon:
     return Epsilon(stored)
 
 
-def _moment(stored: object) -> datetime | None:
-    if stored is None:
-        return None
-    if not isinstance(stored, str):
-        raise ValueError(f"{str(stored)[:40]!r} is no time")
-    moment = datetime.fromisoformat(stored)
-    if moment.tzinfo is None:
+def _moment(stored: Any) -> datetime | None:
+    moment = None if stored is None else datetime.fromisoformat(stored)
+    if moment is not None and moment.tzinfo is None:
         raise ValueError(f"{stored!r} has no zone")
     return moment
 

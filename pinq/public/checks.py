@@ -183,8 +183,7 @@ def _require_fields(pairs: list[tuple[str, object]]) -> None:
     """
     if len(pairs) > MAX_FIELDS:
         raise QueryError(f"the request has an object of {len(pairs):,} fields; none has more than {MAX_FIELDS}.")
-    keys: set[str] = set()
-    for key, _ in pairs:
-        if key in keys:
-            raise QueryError(f"the request says {key[:40]!r} twice.")
-        keys.add(key)
+    if len(dict(pairs)) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise QueryError(f"the request says {twice[:40]!r} twice.")

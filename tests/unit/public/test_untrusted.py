@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from pinq.errors import QueryError
-from pinq.language.queries import Request, _request
+from pinq.language.queries import Request
 from pinq.public.checks import MAX_FIELDS, MAX_OPENINGS
 
 COUNT = {"id": "a", "verb": "noisy_count", "epsilon": "1"}
@@ -34,7 +34,7 @@ WRONG: dict[str, Any] = {
 def test_the_first_wrong_item_ends_the_reading(fields: dict[str, Any]) -> None:
     """A list of a thousand wrong items makes a handful of notes, not thousands."""
     with pytest.raises(ValidationError) as refused:
-        _request.validate_json(json.dumps(COUNT | fields))
+        Request.model_validate_json(json.dumps(COUNT | fields))
     assert refused.value.error_count() < 20
 
 
@@ -54,7 +54,7 @@ def _tuples(schema: object) -> Iterator[dict[str, Any]]:
 
 def test_so_it_is_with_every_field_of_a_request() -> None:
     """Also with one that comes later."""
-    listed = list(_tuples(_request.core_schema))
+    listed = list(_tuples(Request.__pydantic_core_schema__))
     assert len(listed) > 12
     assert all(schema.get("fail_fast") for schema in listed)
 
