@@ -126,7 +126,7 @@ def pieces(firsts: np.ndarray, shares: np.ndarray, column: Numeric) -> np.ndarra
     for first, end, share in zip(firsts, firsts[1:], shares, strict=False):
         number = min(int(end - first), PIECES + round(PIECES * len(shares) * float(share)))
         low, high = (float(column.lower) + float(column.width) * cell for cell in (first, end))
-        if low > 0 and high / low > STEEP:
+        if low > 0 and high / low > STEEP and number < end - first:
             inner = (np.geomspace(low, high, number + 1) - float(column.lower)) / float(column.width)
         else:
             inner = np.linspace(first, end, number + 1)

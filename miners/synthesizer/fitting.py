@@ -9,6 +9,7 @@ Privacy:
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,6 +29,7 @@ from pinq.language.specs import bind
 from pinq.public.epsilon import Epsilon
 
 HIDEABLE = 0.25  # of a column's rows, where no sums bring hidden rows back
+EXCLUDED = math.sqrt(TINY)  # the largest share of a value without possible cells
 HIDDEN = 1.0  # the rows of all cells of a column together whose rows noise hides
 
 
@@ -59,7 +61,7 @@ class Fitting:
         if purchase.checks and len(unknown) < CHECKED:
             for pair in purchase.pairs[:CHECKED]:
                 self._buy(pair, purchase.checks)
-        last = self._model(model, WALKS)
+        last = self._related(self._model(model, WALKS))
         last = GraphicalModel(purchase.sizes, last.rows, multiplied(last.potentials, self._masks(last)))
         fine = {purchase.specs[number].column: self._fine(number, last) for number in purchase.fines if purchase.fine}
         last = self._matched(last, fine) if purchase.sums else last
@@ -67,13 +69,23 @@ class Fitting:
         table = SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), None, *facts)
         return replace(table, error=self._checked_error(table, unknown)) if purchase.checks else table
 
+    def _related(self, model: GraphicalModel) -> GraphicalModel:
+        """The model without the cells that declared orders and detected relations exclude.
+
+        The shares of their columns stay: noise puts rows in excluded cells, as many for a rare value as for another.
+        """
+        masks = detected(self.bought, self.purchase.sizes) | self.purchase.masks
+        related = GraphicalModel(model.sizes, model.rows, multiplied(model.potentials, masks))
+        columns = [(number,) for number in sorted({*itertools.chain(*masks)})]
+        possible = {column: related.marginal(column) > EXCLUDED for column in columns}
+        return related.brought({column: np.where(possible[column], model.marginal(column), 0.0) for column in columns})
+
     def _masks(self, model: GraphicalModel) -> dict[Clique, np.ndarray]:
-        """The weights of cells: by declared orders, by detected relations, and for numbers far out.
+        """The weights of cells of numbers far out.
 
         If sums are queried, the hidden cells of a column get one row together, which sums can increase.
         """
-        purchase, sizes = self.purchase, self.purchase.sizes
-        masks = detected(self.bought, sizes) | purchase.masks
+        purchase, masks = self.purchase, dict[Clique, np.ndarray]()
         hidden_share = 1.0 if purchase.sums else HIDEABLE
         for number, spec in enumerate(purchase.specs):
             if spec.column in purchase.schema.numeric_columns and not purchase.schema.numeric(spec.column).cuts:

@@ -99,6 +99,8 @@ def test_pieces_follow_the_models_rows() -> None:
     assert set(firsts[:-1]) <= set(found.tolist())
     assert np.count_nonzero(found < 100) == 100
     assert np.count_nonzero((found >= 100) & (found < 200)) == 18
+    years = Numeric(lower=1, upper=16, integer=True)
+    assert pieces(np.array([0, 8, 16]), np.array([0.5, 0.5]), years).tolist() == [*range(16)]
 
 
 @pytest.mark.parametrize("cuts", [(), (30.0, 60.0)])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,12 @@ import pytest
 
 import pinq
 from miners import Synthesizer
+from miners.synthesizer.fitting import Fitting
 from miners.synthesizer.graphical_model import Measurement
 from miners.synthesizer.relations import determined, in_order, occupied, possible
+from miners.synthesizer.synthetic_table import Bought
 from pinq import QueryError
+from pinq.public.epsilon import Epsilon
 from tests.support.requests.handles import simulated
 
 ROWS = 6000
@@ -80,6 +84,24 @@ def test_a_value_that_fixes_another_stays_beside_it(fitted: Synthesizer) -> None
     """Found by the table that was bought: each level has its own number of years."""
     made = fitted.sample(random_state=3)
     assert (made["level"] == "level " + made["years"].astype(str)).mean() > 0.95
+
+
+@pytest.mark.parametrize("order", [(), (("low", "high"),)])
+def test_rare_values_keep_their_rows_in_possible_cells(order: tuple[tuple[str, str], ...]) -> None:
+    """Noise puts as many rows in the impossible cells of a rare value as of a frequent one."""
+    number = pinq.Numeric(lower=1, upper=16, integer=True)
+    schema = pinq.Schema(columns={"low": number, "high": number}, max_rows=10_000)
+    fitting = Fitting(Synthesizer(epsilon=1, order=order)._checked(schema, None), MagicMock(), np.random.default_rng(0))
+    exact = np.diag(1000 * 0.8 ** np.arange(16)).ravel()
+    noisy = exact + np.random.default_rng(1).laplace(0, 3, exact.size)
+    fitting.bought = [Bought((0, 1), noisy, 3 * 2**0.5, Epsilon.of(1))]
+    model = fitting._model(None)
+    related = fitting._related(model)
+    wrong = np.tril(np.ones((16, 16), dtype=bool), -1) if order else ~np.eye(16, dtype=bool)
+    assert model.marginal((0, 1))[wrong].sum() > 0.02
+    assert related.marginal((0, 1))[wrong].max() < 1e-9
+    for column, off in (((0,), 0.01), ((1,), 1e-6)):  # noise moves each column by itself, and the last is exact
+        np.testing.assert_allclose(related.marginal(column), model.marginal(column), atol=off)
 
 
 @pytest.mark.parametrize(("epsilon", "share", "fixes"), [(1.0, 1.0, True), (1.0, 0.8, False), (0.001, 1.0, False)])
