@@ -4,12 +4,9 @@
 ``LocalChoice`` compares only the splits that owners propose, each by an exponential mechanism.
 
 Privacy:
-    The loss along a path and the argument are those of ``miners.federated.topdown``. With
-    proposals, the search for a node's split costs an owner the level's share at most: half of the
-    share goes into the owner's choice among public candidates; the other half is divided by the
-    number of proposals for the node, and each proposal's histogram costs one such part. Fewer
-    proposals never cost more. Held by: tests/unit/federated/test_topdown_bill.py,
-    tests/unit/federated/test_local_choice.py.
+    As in ``miners.federated.topdown``. With proposals, the search for a node's split costs an owner at most the level's
+    share: half for the owner's choice among public candidates; the other half is divided among the histograms of the
+    node's proposals. Held by: tests/unit/federated/test_topdown_bill.py, tests/unit/federated/test_local_choice.py.
 
 References:
     Wang, Dick & Balcan 2020, Algorithm 1, LocalRNM and SingleMachine.
@@ -51,7 +48,7 @@ MIN_SHARE = 0.1  # over max_nodes: the least share of all rows in a split node; 
 
 @dataclass(frozen=True)
 class FoundSplit:
-    """A split for a node, with the counts of the children that it would have.
+    """A split for a node, with the counts of its children.
 
     Attributes:
         split: The split.
@@ -240,7 +237,7 @@ class _Growth:
         return max(0.0, node.rows)
 
     def _is_large_enough(self, node: HeldNode) -> bool:
-        """Whether a node is split: its rows exceed the noise below it, and a small share of all rows."""
+        """Whether a node's rows exceed the noise below it, and a small share of all rows."""
         source = self.task.source
         if node.level >= self.recipe.depth:
             return False
@@ -260,8 +257,8 @@ class _Growth:
 class LocalChoice(BestFirst):
     """Each owner chooses a split by its own rows; histograms from all owners decide among those.
 
-    It is LocalRNM of the paper; with one owner, SingleMachine. Half of the share goes into the choice. A node with m
-    different choices has queries for m histograms, at 1/2m of the share each.
+    It is LocalRNM of the paper; with one owner, SingleMachine. A node with m different choices has m histograms, each
+    at 1/2m of the share.
     """
 
     def level_steps(self, level: int, epsilon: Epsilon) -> tuple[Step, ...]:
@@ -312,8 +309,6 @@ def _histograms(
     ``epsilon`` is for all proposals of a node: of three nodes with 1, 2 and 2 proposals the first is in one query at
     all of it, the others are in two, at half of it each.
     """
-    # Proposals (a), (b, c) and (d, e) of three nodes: one request with a for the first node, then
-    # one with b and d and one with c and e for the others.
     requests = []
     for count in sorted({len(node_splits) for node_splits in proposed}):
         rows = [row for row, node_splits in enumerate(proposed) if len(node_splits) == count]

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several private handles as one: a query goes to all owners at once.
 
-Each owner answers separately. The owners' people are disjoint, and each owner has its own layer
-and ledger. The coordinator is an ordinary analyst of each owner, so nobody has to trust this code.
-Federated miners query a ``CountSource`` for counts; ``agreed_schema`` compares the public columns
-of several owners.
+The owners' people are disjoint, and each owner has its own layer and ledger. The coordinator is an ordinary analyst of
+each owner, so nobody has to trust this code.
 
 Privacy:
     Claim: at each owner, the claim of its own policy, which its own ledger enforces. Why: a query to the federation is
     the same query to each handle, and everything here follows from the output of the handles: answers, errors, and
-    their times. Time, also that of a slow owner, is outside the layer's guarantee (docs/known-limits.md). Held by:
-    tests/unit/federated/test_federation.py.
+    their times (docs/known-limits.md). Held by: tests/unit/federated/test_federation.py.
 """
 
 from __future__ import annotations
@@ -179,7 +176,7 @@ class CountSource(Protocol):
         """The number of rows by which two neighbouring tables of an owner may differ."""
 
     def parts(self) -> FederatedParts:
-        """Returns the whole of each table, as a collection of one part."""
+        """Returns the whole of each table as one part."""
 
     def ask(self, questions: Sequence[OwnerQuery]) -> list[dict[str, Any]]:
         """Sends several queries in one round; returns for each the answers by owner.
@@ -210,7 +207,7 @@ class CountSource(Protocol):
         """The variance of the noise in one sum of derivatives, in natural units."""
 
     def spent(self) -> dict[str, Fraction | None]:
-        """Returns the charges of each owner so far; None where the owner does not report them."""
+        """Returns the charges of each owner so far; None if it does not report them."""
 
     def each(self, act: Callable[[Pricing], T]) -> dict[str, T]:
         """Applies a function to each owner's budget, all at once."""

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of trees on several owners: open nodes, queries of all owners, and a strategy's steps.
 
-Splitting functions are declared before any query: thresholds of numeric columns, and groups of values against the rest.
-
 Privacy:
     Claim: at each owner, the queries on every path from the root to a leaf cost the total of the fit exactly. Why: a
     node notes the payments of its path at each owner, and the query of a leaf gets the rest. The parts of one query are
@@ -72,10 +70,7 @@ class SplitSet:
         return np.array(merges, dtype=np.float64)
 
     def tables(self, counts: np.ndarray) -> np.ndarray:
-        """The tables of each split, shape (nodes, splits, parts, classes).
-
-        They come from counts of the base, shape (nodes, base parts, classes).
-        """
+        """The tables of each split, shape (nodes, splits, parts, classes), from shape (nodes, base parts, classes)."""
         # With 1 1 0 and 0 0 1 for a split, parts of 5, 2 and 4 rows become 7 and 4.
         return np.einsum("spb,nbc->nspc", self.merges, counts)
 
@@ -197,17 +192,16 @@ class HeldNode(OpenNode):
         self.paid = {**self.paid, owner: self.paid_at(owner) + epsilon}
 
     def paid_at(self, owner: str) -> Epsilon:
-        """The costs of its path at an owner."""
         return self.paid.get(owner, ZERO)
 
     def pool(self, source: CountSource) -> None:
-        """Uses the answers of the remaining owners: counts add up over owners, several answers are averaged."""
+        """Adds up counts over the remaining owners, and averages several answers."""
         self.cells, self.variance = None, math.inf
         for answer in self.answers:
             self.observe(*pooled(source.living(answer)))
 
     def child(self, used: frozenset[str]) -> Self:
-        """An open node below, with the payments of its path; ``branch`` places it."""
+        """An open node below, with the payments of its path."""
         return type(self)(used=used, level=self.level + 1, parts=self.parts, paid=self.paid)
 
 
@@ -255,10 +249,7 @@ class GrowthTask:
         return Values(str(self.problem.target))
 
     def count(self, tables: Sequence[tuple[FederatedParts, Mapping[str, Epsilon]]]) -> list[Answer]:
-        """Queries collections of parts times classes, each at losses by owner, in one round.
-
-        Returns counts of shape (parts, cells) for each.
-        """
+        """Counts classes in collections of parts, at losses by owner, in one round; each of shape (parts, cells)."""
         questions = [cells.question("noisy_count", epsilon=epsilon, reuse=self.reuse) for cells, epsilon in tables]
         return [
             {

@@ -65,8 +65,7 @@ class Participants(Shown):
         strategy: The strategy of the fit.
         spent: The charges of each owner's ledger during the fit, other queries under the same grant
             included; None if the owner did not report them.
-        dropped: The dropped owners, each with the number of rounds before and the reason; the counts of the tree are
-            those of the others.
+        dropped: The dropped owners, each with the number of rounds before and the reason.
         rounds: The number of times that the coordinator waited for answers.
         requests: The number of requests to each owner.
         model: The kind of model, such as ``"Tree"``.
@@ -112,9 +111,7 @@ class Participants(Shown):
 def _billed(source: CountSource, act: str) -> Iterator[Callable[[str, str], Participants]]:
     """Notes the charges of each owner inside a ``with`` block, also in an error of the block.
 
-    Yields a function that makes the card.
-
-    Inside, the owners' logs have the queries under the act's name.
+    Yields a function that makes the card. Owners log the queries under the act's name.
     """
     before, rounds, requests = source.spent(), source.rounds, dict(source.requests)
 
@@ -211,9 +208,7 @@ class OwnersMiner(Miner):
         return self._fitted(model, max([*costs, *silent], default=Fraction(0)))
 
     def _source(self, handle: CountSource | PrivateQueryable, reuse: bool) -> CountSource:
-        """The source for ``fit``: several owners unchanged, one handle as a federation of one.
-
-        Raises ``QueryError`` for others.
+        """The source for ``fit``: one handle becomes a federation of one; raises ``QueryError`` for others.
 
         With ``reuse`` the first query to one handle shows whether the fit was paid before.
         """
@@ -229,9 +224,7 @@ class OwnersMiner(Miner):
         return Federation({"owner 1": reusing(handle, require) if reuse else handle})
 
     def plan(self, schema: Schema, target: str, *, owners: int = 1, rows: int | None = None) -> Plan:
-        """Returns the queries of ``fit`` to each data owner, and their costs there.
-
-        It is free, because it reads the schema only.
+        """Returns the queries of ``fit`` to each data owner, and their costs there; free.
 
         Args:
             schema: The public schema, ``federation.schema``.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scorecards from several data owners, each behind its own layer and ledger.
 
-Sums add up over owners: the sum of k noisy sums has the noise of k, or of one if parties add up under secret sharing.
-Choices do not add up. Either one owner makes each choice, in turns, with more epsilon than for a choice at every step;
-or steps take the attributes in the order of noisy class tables.
+The sum of k noisy sums has the noise of k, or of one under secret sharing. Choices do not add up. Either one owner
+makes each choice, in turns, with more epsilon than for a choice at every step; or steps take the attributes in the
+order of noisy class tables.
 
 Privacy:
     Claim: each owner pays ``FitCosts.total`` at most, in the terms of its policy. Why: every query to an owner is about
@@ -62,7 +62,7 @@ class OwnersAsking(Asking[FederatedParts]):
         return [_added(answer) for answer in answers]
 
     def _know(self, answers: Sequence[Mapping[str, OwnerTally]]) -> None:
-        """Uses tables that each count all rows of each owner; by default unused."""
+        """Uses tables that each count all rows of each owner."""
 
     def sums(self, step: int, spec: CardCells, objective: Objective, loss: AnyDerivatives) -> SumsAnswer:
         """Adds up derivatives over the remaining owners."""
@@ -137,7 +137,7 @@ class CardInTurns(OwnersAsking):
 
 
 class InOrder(OwnersAsking):
-    """Takes one attribute after the other, in descending order of their tables' information about the target."""
+    """Takes the attributes in descending order of their tables' information about the target."""
 
     def tables(self, specs: Sequence[Cells], objective: Objective) -> list[SumsAnswer]:
         """Counts the target's parts in the cells of each attribute, and orders the attributes."""
@@ -156,10 +156,7 @@ class InOrder(OwnersAsking):
 
 
 def _says(counts: np.ndarray, scale: float) -> float:
-    """The distance of a table's classes from their expected counts by the proportions among all rows.
-
-    These are the gradients at the start, less the noise that each has.
-    """
+    """The distance of a table's classes from their expected counts by the proportions among all rows."""
     # Cells of 30 + 10 and 10 + 50 rows: shares .4 and .6 of all let expect 16 + 24 and 24 + 36, so
     # each count is off by 14; at a noise of scale 4 that is 4 * 10.
     rows = counts.sum(axis=1, keepdims=True)
@@ -273,25 +270,22 @@ class OwnersCardMiner(OwnersMiner, ScorecardMiner):
 class FederatedScorecard(OwnersCardMiner, Scorecard):
     """A scorecard for classes from the tables of several data owners.
 
-    A coordinator learns it; no data owner has to trust the coordinator. ``fit`` takes a
-    ``Federation`` of handles, parties of a secure computation, or one handle. The owners have
-    different people, so the fit costs ``epsilon`` at each of them, in the terms of its own policy.
+    A coordinator learns it; no data owner has to trust the coordinator. ``fit`` takes a ``Federation`` of handles,
+    parties of a secure computation, or one handle.
 
     Args:
         epsilon: The cost of ``fit`` at each data owner, in its own policy's terms.
-        strategy: The choice of attributes. ``"turns"``: one owner chooses the attribute of each
-            step, in turns. All owners add up the gradients of its cells, each with separate noise.
-            The other strategies query counts and sums only, and take attributes in the order of
-            noisy class tables: ``"noisy_counts"`` with handles; ``"secure"``, with one noise for
-            all, with a ``pinq_secure.SecureFederation``, whose parties add up under secret
-            sharing.
+        strategy: The choice of attributes. ``"turns"``: one owner chooses the attribute of each step, in turns. The
+            other strategies query counts and sums only, and take attributes in the order of noisy class tables:
+            ``"noisy_counts"`` with handles; ``"secure"`` with one noise for all, with a
+            ``pinq_secure.SecureFederation``.
         steps: The number of steps, each of which improves one attribute, 0 to 200; None for a number that follows from
             public facts.
         attributes: The columns to use. None for all but the target.
         cuts: Cut points for numeric attributes; see ``Scorecard``.
         pairs: Whether steps may choose pairs of attributes (strategy ``"turns"`` alone); see ``Scorecard``.
-        resume: Whether to use the stored answers of identical earlier queries. An interrupted fit continues
-            with it and pays only for the missing answers.
+        resume: Whether to use the stored answers of identical earlier queries. An interrupted fit then pays only for
+            the missing answers.
 
     Attributes:
         card_: The fitted scorecard.
@@ -337,34 +331,14 @@ class FederatedScorecard(OwnersCardMiner, Scorecard):
 class FederatedScorecardRegressor(OwnersCardMiner, ScorecardRegressor):
     """A scorecard for the mean of a numeric column, from the tables of several data owners.
 
-    ``fit`` queries the same data owners as ``FederatedScorecard``, for sums of clamped residuals.
-
-    Args:
-        epsilon: The cost of ``fit`` at each data owner, in its own policy's terms.
-        strategy: The choice of attributes; see ``FederatedScorecard``. Without choices, the order
-            follows from noisy tables of the target's two halves.
-        steps: The number of steps, each of which improves one attribute, 0 to 200; None for a
-            number that follows from public facts.
-        attributes: The columns to use. None for all but the target.
-        cuts: Cut points for numeric attributes; see ``Scorecard``.
-        pairs: Whether steps may choose pairs of attributes (strategy ``"turns"`` alone); see ``Scorecard``.
-        resume: Whether to use the stored answers of identical earlier queries.
-
-    Attributes:
-        card_: The fitted scorecard.
-        owners_: The participants, their costs, and who was dropped.
-        feature_importances_: The importance of each column; they add up to 1.
-        schema_: The public columns under which it was learned.
-        cost_: The largest charge of a data owner, exact; see ``FederatedScorecard``.
+    Arguments and attributes are those of ``FederatedScorecard``, without ``classes_``. Without choices, the order of
+    attributes follows from noisy tables of the target's two halves.
 
     Privacy:
-        Adjacency: each owner's policy. Claim: ``fit`` is ``epsilon``-DP at each data owner, in its
-        own policy's terms, for any behaviour of the coordinator and the other owners.
-        Why: as for ``FederatedScorecard``: the queries are of the same kinds, at fractions that add
-        up to ``epsilon``. A residual is clamped to a bound that follows from the noisy histogram of
-        all owners. The residual and the row's count are two bins that together cost this bound
-        (privacy.md 8.4). In a secure computation the units follow from the bound, so a row moves as
-        many units as ``pinq_secure.sums`` says.
+        Adjacency and claim: as for ``FederatedScorecard``. Why: the queries are of the same kinds, at fractions that
+        add up to ``epsilon``. A residual is clamped to a bound that follows from the noisy histogram of all owners. The
+        residual and the row's count are two bins that together cost this bound (privacy.md 8.4). In a secure
+        computation the units follow from the bound, so a row moves as many units as ``pinq_secure.sums`` says.
         Exact: nano-epsilons. Held by: tests/unit/federated/test_owners_scorecard.py,
         tests/unit/secure/test_secure_scorecard.py, tests/contract/test_every_miner.py.
 

@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """DP-TopDown: one tree from several data owners, each behind its own layer and ledger.
 
-``BestFirst`` and ``LocalChoice`` grow as the paper does: they next split the leaves with the largest
-gains.
-
 ``InTurns`` lets one owner alone choose each level's splits, so the owner does not divide its epsilon over the other
 levels. In a noisy choice, a gain of g per row among n rows at loss e is a signal of n g e, against noise of a fixed
-size. The owners' people are disjoint, so each owner has the whole epsilon: a quarter of the rows at four times the loss
-gives the signal of all rows, and nothing is added up. The price is that a quarter of the rows is a sample. Only the
-classes of the leaves are queried from all owners.
+size. Each owner has the whole epsilon, so a quarter of the rows at four times the loss gives the signal of all rows.
+The price is that a quarter of the rows is a sample. All owners count the classes of the leaves.
 
 Privacy:
     Claim: at each owner, every path from the root to a leaf costs ``Problem.epsilon`` in all, in the terms of its
@@ -122,8 +118,6 @@ class InTurns(FederatedStrategy):
 
     def turns(self, left: Mapping[str, Epsilon], rows: Mapping[str, float], level: int) -> list[Turn]:
         """The owner that chooses at each level from ``level`` down; none for a level without epsilon."""
-        # Sizes 600 and 250 and four levels: north, north, south, north; north's loss is spread over
-        # three levels, south has one for all of its own.
         levels = self.depth - level
         # No share may be below a nano.
         able = {name: rows[name] * loss.nano for name, loss in left.items() if loss.nano >= levels}
@@ -159,7 +153,7 @@ class InTurns(FederatedStrategy):
         return self.problem.epsilon // 50 if self.depth and self.owners > 1 else ZERO
 
     def _spread(self, epsilon: Epsilon, levels: int) -> Sequence[Epsilon]:
-        """Divides an owner's loss among its levels; with ``decay`` each gets half of the one before."""
+        """Divides an owner's loss among its levels."""
         return spread(epsilon, [2 ** (levels - 1 - level) if self.decay else 1 for level in range(levels)])
 
     def _left(self, task: GrowthTask, node: HeldNode) -> dict[str, Epsilon]:
@@ -198,8 +192,7 @@ class InTurns(FederatedStrategy):
 def deal(sizes: Mapping[str, float], levels: int) -> list[str]:
     """Distributes levels in proportion to the sizes, by D'Hondt's rule, the largest first.
 
-    So all choices are about equally exact: an owner of twice the rows has twice as many turns, each
-    at half the loss. Owners of few rows may get none.
+    So all choices are about equally exact.
     """
     turns: list[str] = []
     for _ in range(levels):
@@ -312,19 +305,16 @@ class OwnersTreeFit(OwnersFit):
 class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
     """A decision tree from the tables of several data owners.
 
-    A coordinator learns it; no data owner has to trust the coordinator. ``fit`` takes a
-    ``Federation`` of handles, or one handle. The owners have different people, so the fit costs
-    ``epsilon`` at each of them, in the terms of its own policy.
+    A coordinator learns it; no data owner has to trust the coordinator. ``fit`` takes a ``Federation`` of handles, or
+    one handle.
 
     Args:
         epsilon: The cost of ``fit`` at each data owner, in its own policy's terms.
-        strategy: The search for splits. ``"turns"``, the most accurate: one owner chooses all splits
-            of a level, in turns, and all owners count the leaves. The other strategies grow
-            best-first, as in the paper: ``"noisy_counts"`` queries histograms of all splitting
-            functions from all owners; ``"secure"`` does so with one noise for all, with a
-            ``pinq_secure.SecureFederation``, whose parties add up under secret sharing;
-            ``"local_rnm"`` lets each owner propose a split for a node, and histograms from all
-            decide among the proposals; ``"single"`` is the same with one owner.
+        strategy: The search for splits. ``"turns"``, the most accurate: one owner chooses all splits of a level, in
+            turns, and all owners count the leaves. The other strategies grow best-first, as in the paper:
+            ``"noisy_counts"`` queries histograms of all splitting functions from all owners; ``"secure"`` does so with
+            one noise for all, with a ``pinq_secure.SecureFederation``; ``"local_rnm"`` lets each owner propose a split
+            for a node, and histograms from all decide among the proposals; ``"single"`` is the same with one owner.
         criterion: ``"gini"``, ``"entropy"`` or ``"max"`` (correctly classified rows).
         max_nodes: The largest number of nodes that are split.
         leaf_fraction: The smallest fraction of ``epsilon`` for the leaves' classes, above 0 and
@@ -341,8 +331,8 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
             groups, and the other strategies choose among ten thresholds and single values.
         at_once: The number of nodes that best-first growth splits before it evaluates their
             children together. 1 is exactly the paper's algorithm and needs more round trips.
-        resume: Whether to use the stored answers of identical earlier queries. An interrupted fit continues
-            with it and pays only for the missing answers.
+        resume: Whether to use the stored answers of identical earlier queries. An interrupted fit then pays only for
+            the missing answers.
 
     Attributes:
         tree_: The fitted ``Tree``, pruned.
@@ -363,13 +353,7 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
         tests/privacy/test_topdown_releases.py.
 
     Notes:
-        Differences from the paper, whose printed mechanisms are not private (privacy.md 2.8): no
-        noise is scaled by private sizes; a gain comes from a new histogram of the chosen split,
-        which also counts the children; one table for each column replaces three kinds of counts for
-        each splitting function; nothing is queried after the last split; decaying fractions add up
-        to the budget, and a leaf gets the rest of its path's budget. Changes that measured better:
-        the layer's selection without the factor 2, consistent counts, shrunken class probabilities,
-        pruning, no split of counts below their noise.
+        The differences from the paper, whose printed mechanisms are not private, are in docs/papers.md.
 
     References:
         Wang, Dick & Balcan 2020, "Scalable and Provably Accurate Algorithms for Differentially

@@ -3,8 +3,7 @@
 
 The answers about a tree overlap: there are class counts of a node and class counts of its children. Each row is in one
 child only, so the true numbers add up, and so do the estimates. Among all unbiased linear estimates they have the
-smallest variance at every node. (For a fixed tree; a noisy count that also chose or stopped a split leaves slightly
-less information.)
+smallest variance at every node.
 
 Privacy:
     Claim: free. Why: functions of differentially private answers and of their public variances
@@ -33,17 +32,15 @@ WINDOW = 5  # standard deviations on each side of a noisy number of rows: less t
 def least_squares(children: Children, answers: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The best linear unbiased estimates of quantities that add up along a tree.
 
-    For example, the answer of a root is 10, those of its two leaves are 4 and 3, each with variance
-    one. The leaves' sum is 7 with variance 2, so the root's estimate is 7 + 2/3 (10 - 7) = 9 with
-    variance 2/3. The gain of 2 is shared out evenly: the leaves become 5 and 4.
+    For example, the answer of a root is 10, those of its two leaves are 4 and 3, each with variance one. The leaves'
+    sum is 7 with variance 2, so the root's estimate is 7 + 2/3 (10 - 7) = 9 with variance 2/3. The leaves share the
+    gain of 2: 5 and 4.
 
     Args:
-        children: The indices of each node's children, greater than the node's; a node without parent is a root, of
-            which there may be several.
-        answers: Noisy value of each node, shape (nodes, k): k quantities with equal variances; any value if the
-            variance is infinite.
-        variances: The variances of the noise in each row of ``answers``, shape (nodes,), greater than 0; infinite for a
-            node without an answer, which cannot be a leaf.
+        children: The indices of each node's children, greater than the node's. There may be several roots.
+        answers: Noisy values, shape (nodes, k): k quantities with equal variances.
+        variances: The variances of their noise, shape (nodes,), greater than 0; infinite for an inner node without an
+            answer.
 
     Returns:
         Estimates, shape (nodes, k), and the variances of their noise, shape (nodes,).
@@ -57,10 +54,6 @@ def least_squares(children: Children, answers: np.ndarray, variances: np.ndarray
     for below in reversed(levels[1:]):
         nodes = np.unique(parents[below])
         total, noise = _sums(best, parents, below)[nodes], _sums(spread, parents, below)[nodes]
-        # The noisier the sum of the children, the larger the weight of the node's own answer; 0
-        # where the node was not queried. Leaves of 4 and 3 with variance 1 below a node of 9 with
-        # variance 1: the leaves' sum 7 has variance 2, so the 9 weighs 2/3: 7 + 2/3 * 2 = 8.33, of
-        # variance 2/3.
         weight = noise / (spread[nodes] + noise)
         answer = np.where(weight[:, None] > 0, best[nodes], total)
         best[nodes], spread[nodes] = total + weight[:, None] * (answer - total), (1 - weight) * noise
@@ -98,8 +91,8 @@ def noise_dominated(children: Children, counts: np.ndarray, deviations: np.ndarr
     """The nodes with no more rows than their noise, shape (nodes,); never the root.
 
     A node is noise-dominated if its counts add up to no more than the standard deviation of the noise in that sum, or
-    if its parent is noise-dominated. Without smoothing, a node is noise-dominated if none of its counts is above 0. The
-    counts of such a node say nothing about later rows. Arguments as for ``class_probabilities``.
+    if its parent is noise-dominated. Without smoothing, a node is noise-dominated if none of its counts is above 0.
+    Arguments as for ``class_probabilities``.
     """
     rows, noise = counts.sum(axis=1), np.asarray(deviations) * np.sqrt(counts.shape[1])
     result: np.ndarray = np.where(noise > 0, rows <= noise, (counts <= 0).all(axis=1))
@@ -131,9 +124,7 @@ def class_probabilities(children: Children, counts: np.ndarray, deviations: np.n
     Counts of 8 and 2 at the root give 0.8 and 0.2 without noise, 0.78 and 0.22 with s = 1, and 0.58
     and 0.42 with s = 5.
 
-    So a node of few rows and much noise predicts nearly like its parent, the more so the purer the parent is. A node of
-    many rows that clearly differ has a different prediction. No constant is tuned: the noise is public, and N and u
-    take all possible values.
+    No constant is tuned.
 
     Args:
         children: The children of each node, the root first, parents before their children.
@@ -154,16 +145,13 @@ def smoothed_probabilities(children: Children, counts: np.ndarray, deviations: n
     noise and below a parent of 60 %, predicts 1 - 0.4 / 20, which is 98 %.
     """
     noise = np.asarray(deviations)
-    # One row with the parent's probabilities is added to a node's own, and half a row more for each deviation of its
-    # noise.
     return _probabilities(children, counts, noise, np.where(noise > 0, 1 + 0.5 * noise, 0.0))
 
 
 def counted_probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     """The proportions of counts, those below 0 as 0, with one more row like the parent's; ``deviations`` are ignored.
 
-    A forest averages them over its trees, and noise with them. If each tree were shrunk towards its parents by its
-    noise, the average would lose the evidence of all trees together: docs/forests.md.
+    If each tree of a forest were shrunk by its noise, the average would lose the evidence of all trees together.
     """
     return _probabilities(children, counts, np.zeros(len(children)), np.ones(len(children)))
 
@@ -204,8 +192,7 @@ def _expected(counts: np.ndarray, before: np.ndarray, deviations: np.ndarray) ->
 def _posterior_mean(counts: np.ndarray, before: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """The posterior mean that ``class_probabilities`` derives, for several nodes at once.
 
-    Arrays have shape (nodes, N, u) where they depend on the grid: one axis for the number of rows
-    N, one for the distance u. Names and symbols: ``before`` is p, ``across`` is y', ``expected`` is
+    Arrays on the grid have shape (nodes, N, u). Names and symbols: ``before`` is p, ``across`` is y', ``expected`` is
     p', ``noise`` is s, ``spread`` is t and ``variance`` is v.
     """
     classes = counts.shape[1]
@@ -240,19 +227,13 @@ def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def moment_probabilities(children: Children, counts: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Returns class probabilities by the older rule, so that archived trees predict as before.
+    """Class probabilities by the older rule, for archived trees; arguments as for ``class_probabilities``.
 
     If a node of k classes had the probabilities of its parent, noise alone would put its own at a
     squared distance of about (k - 1) (deviation / rows)^2 (for even classes; up to twice that for
     pure ones). Any larger distance counts as real: the node's own probabilities get the weight 1 -
     expected / observed, or 0 if that is negative (method of moments, in the manner of James &
     Stein).
-
-    Args:
-        children: The children of each node, the root first, parents before their children.
-        counts: Estimated rows of each class, shape (nodes, classes); below 0 counts as 0.
-        deviations: Standard deviation of the noise in each of a node's counts, shape (nodes,); 0
-            where the counts are taken as they are.
     """
     positive = np.maximum(counts, 0.0)
     # Scaled first: a sum of huge counts would overflow.

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``ModelCard``: the facts about a fitted model on one page, as Markdown and HTML.
-
-``Reliability``: predicted probabilities against observed frequencies. Of the rows with a predicted
-probability of p, about p should have the class.
+"""A page of facts about a fitted model, and predicted probabilities against observed frequencies.
 
 Privacy:
     Claim: a card is free. Why: it has the public schema, the parameters, the plan, which follows
@@ -90,7 +87,7 @@ def model_card(
     cost: Fraction,
     limits: Sequence[str],
 ) -> ModelCard:
-    """Makes the card of a miner, as Python writes it; ``dataset`` is None if it is unknown, as after ``from_json``."""
+    """Makes the card of a miner; ``dataset`` is None if it is unknown, as after ``from_json``."""
     unit = unit_text(schema.bounded_unit)
     hidden = f"the contents of one {unit}" if schema.adjacency == "substitute" else f"the presence of one {unit}"
     data = {
@@ -188,11 +185,11 @@ class Reliability:
 def determination(truth: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None = None) -> float:
     """Returns the coefficient of determination: 1 - (mean squared error) / (variance).
 
-    Where nothing varies it is 1 if all is right, else 0.
+    Without variance it is 1 if all is right, else 0.
 
     Args:
         truth: The true values, shape (rows,).
-        predicted: The predicted ones, shape (rows,).
+        predicted: The predicted values, shape (rows,).
         weight: A weight for each row, shape (rows,).
     """
     error = np.average((truth - predicted) ** 2, weights=weight)

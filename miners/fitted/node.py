@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node of a fitted tree: its split, and the noisy counts of its rows.
 
-Checks refuse nodes that are not one tree under a schema, and fill counts that follow from others. A target is the
-predicted column: its classes, or the mean of a numeric one. The JSON form of nodes is here too; incomplete or
-invalid text is refused.
+Checks refuse nodes that are not one tree under a schema, and fill counts that follow from others. The JSON form of
+nodes is here too.
 """
 
 from __future__ import annotations
@@ -57,7 +56,6 @@ class MeanTarget:
 
     Attributes:
         within: The range to which its values were clamped.
-        classes: Always empty.
     """
 
     kind: ClassVar[str] = "regression"
@@ -90,7 +88,7 @@ Target = ClassTarget | MeanTarget
 
 
 def target_of(schema: Schema, name: str, within: Ends = None) -> Target:
-    """The target of a name. Raises ``QueryError`` if the schema has no such column, or the column no such range."""
+    """The target of a name; raises ``QueryError`` without such a column or range."""
     schema.column(name)
     numeric = schema.numeric_columns.get(name)
     if numeric is None:
@@ -182,9 +180,8 @@ class Node:
     def share_interval(self, level: float = 0.95) -> tuple[float, float] | None:
         """Bounds for the true share of the last of two counts, at ``level`` or more; None if the noise is unknown.
 
-        With probability ``level`` both counts are within k of the true ones (each with (1 + level) / 2); then the true
-        share differs from the noisy one by at most k / (sum of both). For example, counts 60 and 40 that are within k =
-        5 give the bounds 0.35 and 0.45.
+        If both counts are within k of the true ones (each with probability (1 + level) / 2), the share is within k /
+        (sum of both): counts 60 and 40 with k = 5 give 0.35 and 0.45.
 
         Raises:
             QueryError: ``level`` is not between 0 and 1.
@@ -212,7 +209,6 @@ class Node:
 
     @property
     def _deviation(self) -> float | None:
-        """The deviation of the sum of the counts, whose noises are independent."""
         each = self._each_deviation
         return None if each is None else each * math.sqrt(len(self.counts))
 
@@ -310,7 +306,7 @@ def _check_split(index: int, node: Node, schema: Schema, target: Target) -> None
 
 
 def read_json(text: str | bytes) -> object:
-    """Parses JSON. Raises ``QueryError`` if the text is not JSON."""
+    """Parses JSON; raises ``QueryError`` for other text."""
     try:
         return json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
@@ -322,7 +318,7 @@ _SPLIT: TypeAdapter[Split] = TypeAdapter(StoredSplit)
 
 
 def nodes_out(nodes: Sequence[Node]) -> list[dict[str, object]]:
-    """Returns nodes as JSON has them, without what they do not have."""
+    """Returns nodes as JSON, without empty fields."""
     stored = _NODES.dump_python(tuple(nodes), mode="json")
     return [{name: value for name, value in node.items() if value not in (None, [])} for node in stored]
 
@@ -340,7 +336,7 @@ def nodes_in(stored: object) -> tuple[Node, ...]:
 
 
 def split_out(split: Split) -> dict[str, object]:
-    """Returns a split as JSON has it."""
+    """Returns a split as JSON."""
     return _SPLIT.dump_python(split, mode="json")
 
 

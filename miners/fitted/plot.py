@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws a fitted tree from left to right, with a line for each leaf.
 
-Trees with nominal splits and texts are wide, so levels are columns and leaves are lines: a tree of a hundred leaves
-becomes a tall page that is read like a table.
+Levels are columns and leaves are lines, so a tree of a hundred leaves is a tall page that is read like a table.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def _fit(ax: Axes, page: tuple[float, float]) -> float:
 
 
 def _drawn(picture: Sketch, ax: Axes, page: tuple[float, float], scale: float) -> Axes:
-    """Draws a picture on an axes whose unit is the inch of the page; returns the axes."""
+    """Draws a picture on an axes whose unit is the inch."""
     pen, heights, columns = _Pen(ax, scale), _heights(picture), _columns(picture)
     ax.set_xlim(0, page[0])
     ax.set_ylim(page[1], 0)
@@ -107,8 +106,6 @@ class _PictureColumn:
 
 
 class _Pen:
-    """Draws on an axes, at a scale."""
-
     def __init__(self, ax: Axes, scale: float) -> None:
         self.ax = ax
         self.scale = scale
@@ -241,7 +238,6 @@ def _heights(picture: Sketch) -> dict[int, float]:
 
 
 def _legend(picture: Sketch) -> list[float]:
-    """The beginning of each named class in the legend, and the end of all."""
     starts = [MARGIN]
     for name in picture.classes[:CLASSES]:
         starts.append(starts[-1] + 0.38 + _wide(shorten(name, LABEL), BRANCH))

@@ -36,14 +36,14 @@ PLACE_BITS = 32
 class UndeclaredValueWarning(UserWarning):
     """Rows to be predicted have values that the schema does not declare.
 
-    The values are undeclared categories, text instead of numbers, or numbers far outside the
-    bounds. No model can have learned from such rows.
+    Such values are undeclared categories, text instead of numbers, or numbers far outside the bounds. No model can have
+    learned from them.
 
     Examples:
         >>> import warnings
         >>> import pandas as pd, pinq
         >>> from miners import DiffPC45, UndeclaredValueWarning
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> tree = DiffPC45(epsilon=1, max_depth=2).fit(handle, "income")
         >>> with warnings.catch_warnings(record=True) as told:
@@ -57,8 +57,7 @@ class UndeclaredValueWarning(UserWarning):
 class Bins:
     """Ranges of a column's codes that no axis divides; single codes if an axis has a table of codes.
 
-    Bin 0 is code -1. For example, a cut of ``age`` at codes 30 and 60 makes the bins -1, 0 to 29, 30 to 59 and 60
-    upwards.
+    Bin 0 is code -1. A cut of ``age`` at codes 30 and 60 makes the bins -1, 0 to 29, 30 to 59 and 60 upwards.
 
     Attributes:
         codes: The first code of each bin.
@@ -85,8 +84,8 @@ class Router:
     """Sends encoded rows down several trees at once, by one table look-up for each level.
 
     The codes of each column are first reduced to ``Bins``. Node v has a table from the bin of a row in v's column to
-    the next node, which is v itself if the row stops. For example, a root that cuts ``age`` at codes 30 and 60 has four
-    bins, and the table [0, 1, 2, 3].
+    the next node, which is v itself if the row stops. A root that cuts ``age`` at codes 30 and 60 has the table [0, 1,
+    2, 3].
     """
 
     def __init__(self, schema: Schema, trees: Sequence[Sequence[Node]], depth: int) -> None:
@@ -123,10 +122,7 @@ class Router:
         return np.where(parts < 0, index, np.array(node.children)[parts])
 
     def reached(self, codes: Mapping[str, np.ndarray], rows: int) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yields blocks of rows that fit into a processor's cache, and the nodes where they end.
-
-        The nodes have shape (trees, rows of the block); their numbers run through all trees.
-        """
+        """Yields blocks of rows, and the nodes where they end, shape (trees, rows); numbers run through all trees."""
         finders = [(codes[name], column_bins.finder(rows)) for name, column_bins in self._bins.items()]
         bins = np.zeros((1 + len(finders), self._rows), dtype=np.int64)
         for first in range(0, rows, self._rows):
@@ -182,10 +178,7 @@ def length(frame: Frame) -> int:
 
 
 def encode(schema: Schema, name: str, frame: Frame) -> np.ndarray:
-    """The codes of one column of a pandas or Arrow table, shape (rows,); -1 for an undeclared value.
-
-    Raises ``QueryError`` as ``values_of`` does.
-    """
+    """The codes of one column of a pandas or Arrow table, shape (rows,); -1 for an undeclared value."""
     return encode_values(schema, name, values_of(name, frame))
 
 
@@ -229,7 +222,7 @@ def encode_values(schema: Schema, name: str, values: ColumnValues) -> np.ndarray
 
 
 def _complaints(schema: Schema, name: str, series: pd.Series, codes: np.ndarray) -> list[str]:
-    """The numbers of rows of a column with values from which no model can have learned, in words."""
+    """The numbers of rows with undeclared values, in words."""
     numeric = schema.numeric_columns.get(name)
     if numeric is None:
         odd = codes < 0

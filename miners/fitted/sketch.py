@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sketch: the common content of all pictures of a tree, in words and proportions.
-
-Text, HTML, matplotlib (``plot.py``) and Graphviz only differ in how they draw it.
+"""The common content of all pictures of a tree, in words and proportions.
 
 Words of the schema in Graphviz's HTML-like labels need XML's escapes, and in labels and tips a backslash begins an
 escape of Graphviz.
@@ -110,14 +108,13 @@ def sketch(
     """Sketches a tree.
 
     Args:
-        schema: The schema that the splits belong to.
+        schema: The schema of the splits.
         target: The predicted column.
         nodes: The nodes; the root first, each before its children.
-        depths: Splits above each.
-        probabilities: Class probabilities of each, or the weights of the two ends of a numeric
-            target, shape (nodes, classes). A node that has only a label has 1 for its class, else
-            0.
-        means: The means of a numeric target: each node's mean and its interval, shape (nodes, 3).
+        depths: The splits above each.
+        probabilities: Class probabilities, or the weights of the two ends of a numeric target, shape (nodes, classes);
+            1 and 0 for a node with a label.
+        means: Each node's mean of a numeric target and its interval, shape (nodes, 3).
         noise_dominated: The noise-dominated nodes, which predict as their parent does, shape (nodes,).
         max_depth: Levels of splits to show; deeper nodes are folded into their ancestor.
         max_ends: Without ``max_depth``: shows as many levels as have at most so many ends.
@@ -163,7 +160,6 @@ def sketch(
 
 
 def _leaves(nodes: Sequence[Node]) -> list[int]:
-    """The number of leaves at or below each node."""
     leaves = [1] * len(nodes)
     for index in range(len(nodes) - 1, -1, -1):
         if nodes[index].children:
@@ -249,8 +245,8 @@ FONT = 'fontname="Helvetica,Arial,sans-serif"'
 def dot(picture: Sketch) -> str:
     """The tree as a directed graph whose nodes are small tables.
 
-    A table has the branch to the node, its classes as a bar, its question or vote, and its rows. The branch is in the
-    node and not at its edge, because in a wide fan nobody can tell to which edge a word belongs.
+    A table has the branch to the node, its classes as a bar, its question or vote, and its rows. The branch is not at
+    its edge, because in a wide fan nobody can tell to which edge a word belongs.
     """
     lines = [
         "digraph tree {",

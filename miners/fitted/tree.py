@@ -60,8 +60,8 @@ LEAF, NUMERIC, CATEGORICAL = 0, 1, 2
 class TreeArrays:
     """The arrays of a fitted tree of n nodes.
 
-    The root is node 0, and each node comes before its children. Ragged rows follow each other, as in a CSR matrix:
-    those of node v lie between ``start[v]`` and ``start[v + 1]``.
+    The root is node 0, and each node comes before its children. Ragged rows are stored as in a CSR matrix: those of
+    node v lie between ``start[v]`` and ``start[v + 1]``.
 
     A row at a split node v, with value x in column ``features[feature[v]]``, is in part p:
 
@@ -115,8 +115,8 @@ def _points(column: Numeric, axis: Axis) -> np.ndarray:
     """The smallest double of each part but the first.
 
     Between a number of the previous part and a number of this part, the search halves the interval until its two ends
-    are neighbouring doubles. For example, a part that begins at 30 on a grid of whole numbers starts from 29 and 31,
-    and ends a rounding error below 30.
+    are neighbouring doubles. For a part that begins at 30 on a grid of whole numbers the search ends a rounding error
+    below 30.
     """
     thresholds = range(1, column.cells) if axis.thresholds is None else axis.thresholds
     first_codes = np.array([code for code in thresholds if code < column.cells])
@@ -137,10 +137,7 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 
 
 def _ragged(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The start of each row, and all rows in one array.
-
-    Rows [5, 6], [] and [7] become starts [0, 2, 2, 3] and values [5, 6, 7].
-    """
+    """Rows [5, 6], [] and [7] become starts [0, 2, 2, 3] and values [5, 6, 7]."""
     return np.concatenate([[0], np.cumsum([len(row) for row in rows])]), np.concatenate(rows)
 
 
@@ -203,9 +200,8 @@ NAMED_COLUMNS = 5  # in a one-line text
 def faint_of(trees: Sequence[Tree], copies: int = 1) -> tuple[str, ...]:
     """Warns of classes, or ends of a numeric target, with too few rows for their noise; empty for none.
 
-    A number of rows of at least four deviations of its noise is right within a factor of two in 95
-    % of cases. The predictions of leaves, weighted by their rows, should add up to it within the same factor.
-    If they do not, the noise in the leaves is large, or the trees disagree.
+    A number of rows of at least four deviations of its noise is right within a factor of two in 95 % of cases. The
+    predictions of leaves, weighted by their rows, should add up to it within this factor.
 
     Args:
         trees: All trees of a model.
@@ -236,11 +232,8 @@ def faint_of(trees: Sequence[Tree], copies: int = 1) -> tuple[str, ...]:
 class Tree:
     """A decision tree that predicts the classes of a categorical target, or the mean of a numeric one.
 
-    It is immutable, and equal to another with equal data.
-
-    A row follows a path down from the root. It stops at a node if its value there is missing (and
-    the column declares no missing values), is not declared, or is in no branch. The last node that
-    it reaches makes the prediction.
+    A row follows a path down from the root. It stops at a node if its value there is missing (and the column declares
+    no missing values), is not declared, or is in no branch. The last node that it reaches makes the prediction.
 
     Args:
         schema: The public schema under which the tree was grown.
@@ -263,7 +256,7 @@ class Tree:
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import DiffPC45, Tree
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> tree = DiffPC45(epsilon=1, max_depth=2).fit(handle, "income").tree_
         >>> tree.depth <= 2, tree.predict(rows.head(3)).shape
@@ -331,7 +324,7 @@ class Tree:
 
     @property
     def is_counted(self) -> bool:
-        """Whether nodes have counts; in a tree that parties grow together, only the class of each leaf is revealed."""
+        """Whether nodes have counts; secure trees reveal only the class of each leaf."""
         return self.nodes[0].label is None
 
     @cached_property
@@ -347,10 +340,7 @@ class Tree:
 
         For a numeric target they are the weights of its two ends, which ``values`` averages.
 
-        A noise-dominated node predicts as its parent does. Any other node with known noise gets a mean of its
-        proportions and its parent's probabilities, weighted by that noise
-        (``miners.fitted.estimates.smoothed_probabilities``). A root without a count above 0 predicts uniform
-        probabilities.
+        They are shrunk towards the parent's by the known noise (``miners.fitted.estimates.smoothed_probabilities``).
 
         Raises:
             QueryError: The tree has no counts.
@@ -364,10 +354,7 @@ class Tree:
 
     @cached_property
     def noise_dominated(self) -> np.ndarray:
-        """The nodes that predict as their parent does, shape (nodes,).
-
-        They have fewer rows than the standard deviation of their noise; pictures mark them "as above".
-        """
+        """The nodes that predict as their parent does, shape (nodes,)."""
         return _read_only(noise_dominated(*self._counted) & (self.rule != "moments") & self.is_counted)
 
     @property
@@ -389,9 +376,8 @@ class Tree:
     def intervals(self, level: float = 0.95) -> np.ndarray:
         """Bounds of the true mean of each node's rows, shape (nodes, 2).
 
-        They contain it with probability ``level`` or more, by the distribution of the noise alone, as in
-        ``Node.interval``. If the noise is unknown they are the declared bounds. ``values`` may be shrunk towards the
-        parent's; then the bounds are widened to contain them.
+        They contain it with probability ``level`` or more, by the distribution of the noise alone, and contain
+        ``values``. If the noise is unknown they are the declared bounds.
         """
         low, high = self._bounds
         below, above = np.array([node.share_interval(level) or (0.0, 1.0) for node in self.nodes]).T
@@ -400,7 +386,6 @@ class Tree:
 
     @property
     def _bounds(self) -> tuple[float, float]:
-        """The ends of a numeric target, to which rows are clamped."""
         self.schema.numeric(self.target)
         return cast("MeanTarget", self._target).ends
 
@@ -477,7 +462,6 @@ class Tree:
         nodes = self.to_frame()
         paths = [""] * len(nodes)
         for number, (parent, condition) in enumerate(zip(nodes["parent"], nodes["condition"], strict=True)):
-            # Below the root a rule begins with its first split: "all rows" goes without saying.
             above = paths[parent] if parent > 0 else ""
             paths[number] = f"{above} and {condition}" if above else condition
         leaves = nodes[nodes["split"].isna()].drop(columns=["parent", "depth", "condition", "split"])
@@ -488,10 +472,8 @@ class Tree:
     def importances(self) -> dict[str, float]:
         """The importance of each column, with sum 1; empty without a split.
 
-        The importance of a split is the number of rows below it times the spread of its children's
-        answers around their mean: with children of 30 and 10 rows whose shares of a class are 0.5
-        and 0.9, the mean is 0.6 and the spread of that class 30 x 0.01 + 10 x 0.09. For classes
-        that is the decrease of the Gini impurity (Breiman et al. 1984, sec. 5.3), for means that of
+        The importance of a split is the number of rows below it times the spread of its children's answers around their
+        mean. For classes that is the decrease of the Gini impurity (Breiman et al. 1984, sec. 5.3), for means that of
         the squared error, in estimated rows.
         """
         gains: defaultdict[str, float] = defaultdict(float)
@@ -591,7 +573,6 @@ class Tree:
 
     @classmethod
     def _read(cls, schema: Schema, target: Any, nodes: object, rule: str, within: Any) -> Tree:
-        """Reads stored nodes; the constructor checks all the rest."""
         return cls(schema, target, nodes_in(nodes), rule=rule, within=within)
 
     def __repr__(self) -> str:
@@ -629,10 +610,9 @@ FOREST_FORMAT = "pinq-forest"
 
 
 class Forest:
-    """A forest of trees that predict together. It is immutable, and equal to another with equal trees.
+    """A forest of trees that predict together.
 
-    A row follows a path down each tree. Class probabilities and means are averaged over trees with
-    equal weights, because a leaf with few rows is already shrunk towards its parent.
+    Class probabilities and means are averaged over trees with equal weights.
 
     Args:
         trees: The trees, at least one; all with the same schema and target.
@@ -646,7 +626,7 @@ class Forest:
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import DiPriMeForestClassifier, Forest
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> forest = DiPriMeForestClassifier(epsilon=1, n_estimators=3).fit(handle, "income").forest_
         >>> len(forest.trees), forest.predict_proba(rows.head(3)).shape
@@ -786,7 +766,6 @@ class Forest:
         if not isinstance(trees, list):
             raise QueryError("the stored forest has no list of `trees`.")
         first = Tree.from_dict({**stored, "format": "pinq-tree", "nodes": trees[0] if trees else None})
-        # Under the first one's schema, which is read once.
         rest = [Tree._read(first.schema, first.target, nodes, first.rule, first.within) for nodes in trees[1:]]
         return cls([first, *rest])
 

@@ -173,7 +173,7 @@ class PCA(LinearMiner):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import PCA
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=4)
         >>> components = PCA(epsilon=1, n_components=2).fit(handle)
         >>> components.transform(rows.head(5)).shape

@@ -323,7 +323,7 @@ class LinearDiscriminant(Classifier, LinearMiner):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import LinearDiscriminant
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=4)
         >>> line = LinearDiscriminant(epsilon=1).fit(handle, "income")
         >>> line.predict_proba(rows.head(5)).shape  # rows, classes
@@ -356,7 +356,7 @@ class QuadraticDiscriminant(LinearDiscriminant):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import QuadraticDiscriminant
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=4)
         >>> curve = QuadraticDiscriminant(epsilon=1).fit(handle, "income")
         >>> curve.predict(rows.head(5)).shape

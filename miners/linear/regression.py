@@ -436,7 +436,7 @@ class LinearRegression(Regressor, LinearMiner):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import LinearRegression
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=4)
         >>> some = ["age", "education_num", "sex"]
         >>> hours = LinearRegression(epsilon=4, attributes=some).fit(handle, "hours_per_week")

@@ -366,7 +366,7 @@ class Scorecard(Classifier, ScorecardMiner):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import Scorecard
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> card = Scorecard(epsilon=0.5).fit(handle, "income")
         >>> bool(card.score(rows) > 0.82), float(card.cost_)
@@ -410,7 +410,7 @@ class ScorecardRegressor(Regressor, ScorecardMiner):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import ScorecardRegressor
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> hours = ScorecardRegressor(epsilon=1).fit(handle, "hours_per_week")
         >>> bool(hours.score(rows) > 0.05)  # R^2

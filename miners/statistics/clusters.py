@@ -171,13 +171,13 @@ def kmeans(
     Distances are Euclidean, each column divided by the width of its bounds.
 
     Args:
-        handle: A handle on a table, or on a part of it.
+        handle: A private handle.
         columns: One to four numeric columns, or ``Cuts`` of them.
         n_clusters: The number of clusters, 1 to 50.
         epsilon: The cost of all counts together.
         bins: The number of parts of each column; by default for a grid of 1,000 cells.
         level: The confidence level of the intervals.
-        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
+        reuse: As in ``miners.tables.crosstab``.
 
     Returns:
         A centre with its interval for each cluster and column, the largest cluster first;

@@ -162,14 +162,14 @@ def independence(
     """Tests whether two columns are independent, and measures their association.
 
     Args:
-        handle: A handle on a table, or on a part of it.
+        handle: A private handle.
         a: The first column; a numeric one needs declared cuts, or ``Cuts``.
         b: The second column.
         epsilon: The cost of all counts together.
         test: ``"pearson"`` for chi-square, ``"log-likelihood"`` for G, or ``"trend"`` for
             ordered parts (for a column of two parts the test of Cochran and Armitage).
         level: The confidence level of the interval.
-        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
+        reuse: As in ``miners.tables.crosstab``.
 
     Returns:
         ``statistic``, ``df`` and ``pvalue`` of the test, and Cramer's V with its interval; for a trend the
@@ -277,7 +277,7 @@ def compare(
     ``independence``.
 
     Args:
-        handle: A handle on a table, or on a part of it.
+        handle: A private handle.
         column: The compared column: categorical, numeric, or ``Cuts``.
         by: The column of the groups.
         epsilon: The cost of all counts together.
@@ -286,7 +286,7 @@ def compare(
         alternative: The hypothesis of Welch's t of two groups as scipy names it: ``"greater"`` for a
             greater mean of the first group, ``"less"``, or ``"two-sided"``. Intervals have two sides.
         level: The confidence level of the intervals.
-        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
+        reuse: As in ``miners.tables.crosstab``.
 
     Returns:
         For numbers the mean of each group with its interval, for two groups first the difference of their means;

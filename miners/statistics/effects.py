@@ -205,7 +205,7 @@ def odds_ratio(
     """Estimates the odds ratio of an event in two groups, over strata by Mantel and Haenszel.
 
     Args:
-        handle: A handle on a table, or on a part of it.
+        handle: A private handle.
         event: The column of the event, of two parts.
         exposure: The column of the groups, of two parts.
         strata: The columns that make strata.
@@ -215,7 +215,7 @@ def odds_ratio(
         alternative: The hypothesis of the p-value as scipy names it: ``"greater"`` for a ratio above
             1 or a difference above 0, ``"less"``, or ``"two-sided"``. The interval has two sides.
         level: The confidence level of the interval.
-        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
+        reuse: As in ``miners.tables.crosstab``.
 
     Returns:
         The odds ratio with its interval, and ``statistic`` and ``pvalue`` of the test that it is 1.
@@ -281,7 +281,7 @@ def rate_ratio(
     """Estimates the ratio of the rates of an event in two groups, per row or per time at risk.
 
     Args:
-        handle: A handle on a table, or on a part of it.
+        handle: A private handle.
         event: The column of the event, of two parts.
         exposure: The column of the groups, of two parts.
         strata: The columns that make strata.
@@ -294,7 +294,7 @@ def rate_ratio(
         alternative: The hypothesis of the p-value as scipy names it: ``"greater"`` for a ratio above
             1 or a difference above 0, ``"less"``, or ``"two-sided"``. The interval has two sides.
         level: The confidence level of the interval.
-        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
+        reuse: As in ``miners.tables.crosstab``.
 
     Examples:
         >>> import pinq
@@ -370,7 +370,7 @@ def standardised(
     """Estimates rates of groups as if all groups had the same strata, such as the same ages.
 
     Args:
-        handle: A handle on a table, or on a part of it.
+        handle: A private handle.
         event: The column of the event, of two parts.
         by: The column of the groups.
         strata: The columns that make strata, such as ``Cuts`` of the age.
@@ -384,7 +384,7 @@ def standardised(
         per: The number of rows, or units of time, in the denominator of a rate, such as 1,000.
         observed: The value of ``event`` that counts; by default the one that means yes.
         level: The confidence level of the intervals.
-        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
+        reuse: As in ``miners.tables.crosstab``.
 
     Returns:
         A rate, or a ratio, with its interval for each group; ``crude`` has the unadjusted rates.

@@ -294,7 +294,7 @@ def survival(
     """Estimates survival curves (Kaplan-Meier) with bands, and tests whether groups differ (log-rank).
 
     Args:
-        handle: A handle on a table, or on a part of it.
+        handle: A private handle.
         time: The numeric column of the time until the event or the end of observation.
         event: The column of the kind of end.
         by: The column of the groups.
@@ -306,7 +306,7 @@ def survival(
         competing: The value, or values, of ``event`` that are events of other kinds. The result is then the
             cumulative incidence of ``observed`` (Aalen-Johansen) instead of a survival curve.
         level: The confidence level of bands and intervals.
-        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
+        reuse: As in ``miners.tables.crosstab``.
 
     Returns:
         A row for each group and end of an interval: the share without the event until then. Further tables are

@@ -205,13 +205,13 @@ def logistic(
     combination, so many columns or parts have much noise.
 
     Args:
-        handle: A handle on a table, or on a part of it.
+        handle: A private handle.
         target: The column of the event, of two parts.
         columns: The columns that explain it: categorical, ``Cuts``, or numeric ones in four parts.
         epsilon: The cost of all counts together.
         observed: The value of ``target`` that counts; by default the one that means yes.
         level: The confidence level of the intervals.
-        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
+        reuse: As in ``miners.tables.crosstab``.
 
     Returns:
         An odds ratio with its interval for each part but the first. ``params`` has the coefficients,
@@ -247,14 +247,14 @@ def poisson(
     """Estimates ratios of rates of a count by several columns at once: Poisson regression.
 
     Args:
-        handle: A handle on a table, or on a part of it.
+        handle: A private handle.
         target: The numeric column that counts, such as visits; no value is below 0.
         columns: The columns that explain it, as of ``logistic``.
         epsilon: The cost of all counts together.
         bins: The number of parts of the target. A row counts as the middle of its part, so a column of at most so many
             values is exact.
         level: The confidence level of the intervals.
-        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
+        reuse: As in ``miners.tables.crosstab``.
 
     Returns:
         A ratio of rates with its interval for each part but the first; ``params`` as of ``logistic``.
@@ -292,7 +292,7 @@ def hazard_ratio(
     With short intervals it is close to Cox's model with one column, which uses exact times.
 
     Args:
-        handle: A handle on a table, or on a part of it.
+        handle: A private handle.
         time: The numeric column of the time until the event or the end of observation.
         event: The column of the kind of end.
         by: The column of the groups; its first part is the reference.
@@ -301,7 +301,7 @@ def hazard_ratio(
         observed: The value of ``event`` that is the event; by default the one of two that means
             yes. Other values are censored.
         level: The confidence level of the intervals.
-        reuse: Whether to return the stored answer of an identical earlier call, at no cost.
+        reuse: As in ``miners.tables.crosstab``.
 
     Returns:
         A hazard ratio with its interval for each group but the first, ``statistic`` and ``pvalue``

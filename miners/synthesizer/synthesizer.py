@@ -116,7 +116,7 @@ class Synthesizer(Miner):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import Synthesizer
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> columns = ["sex", "education", "income"]
         >>> model = Synthesizer(epsilon=1, columns=columns, random_state=0).fit(handle)

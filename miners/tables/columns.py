@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common code of all tables: checks of arguments, division of epsilon, intervals of sums.
 
-``where`` narrows a handle, and ``specs_of`` reads columns by name as specs. A condition is a part
-of a partition, so conditions on different values of one column compose in parallel: queries of
+A condition is a part of a partition, so conditions on different values of one column compose in parallel: queries of
 ``where(h, sex="Male")`` and of ``where(h, sex="Female")`` cost the larger of the two.
 """
 
@@ -54,19 +53,17 @@ def half_width(
 ) -> np.ndarray:
     """Returns t so that |sum of weight x noise| is at most t with probability ``level``.
 
-    The noises are independent discrete Laplace variables Z of scales s. Each is a continuous Laplace
-    variable X minus the difference of two fractional parts that do not depend on Z (an exponential
-    variable's whole part is geometric). So the sum of w X is as wide as the sum of w Z, or wider by at
-    most those fractions. Its characteristic function is the product of 1 / (1 + (r w s)^2); its Fourier
-    transform is the law, tabulated at ``POINTS`` points. The distance between two points, and half a row
-    for whole numbers, are added. Held by: tests/unit/tables/test_noise.py, by exact laws.
-
-    Example: one noise of scale 10 is within 30 at 95 %, and ten of them within 88.
+    The noises are independent discrete Laplace variables Z of scales s. Each is a continuous Laplace variable X minus
+    the difference of two fractional parts that do not depend on Z (an exponential variable's whole part is geometric).
+    So the sum of w X is as wide as the sum of w Z, or wider by at most those fractions. Its characteristic function is
+    the product of 1 / (1 + (r w s)^2); its Fourier transform is the law, tabulated at ``POINTS`` points. The distance
+    between two points, and half a row for whole numbers, are added. Held by: tests/unit/tables/test_noise.py, by exact
+    laws.
 
     Args:
         weights: The weights of the noises of each sum, shape (..., noises).
         scale: s, greater than 0; one number, or an array of the shape of ``weights``.
-        level: The confidence level, between 0 and 1, both excluded.
+        level: The confidence level, between 0 and 1.
         times: The number of noises of each weight, of the shape of ``weights``.
 
     Returns:
@@ -89,7 +86,6 @@ def within_noise(
 ) -> np.ndarray:
     """Whether each sum is at most the ``half_width`` of its noise."""
     deviations, largest = np.sqrt(2 * (times * (weights * scale) ** 2).sum(axis=-1)), np.abs(weights).max(axis=-1)
-    # With a half width between 0 and 400, -5 is within, 900 is not, and 29 needs the law.
     within, unclear = sums <= 0, (sums > 0) & (sums <= 2 * SPAN * deviations + largest)
     within[unclear] = sums[unclear] <= half_width(weights[unclear], scale, level, times=times[unclear])
     return within
@@ -174,7 +170,6 @@ def even_cuts(schema: Schema, column: str, bins: int) -> Cuts:
     bins = whole_number("bins", bins, 2, MAX_BINS)
     if numeric.cells < 2:
         raise QueryError(f"`{column}` has a single grid cell, so it cannot be cut.")
-    # Rounded up: of ten cells in four, 10/4, 20/4 and 30/4 become 3, 5 and 8.
     firsts = np.unique(-(-np.arange(1, bins) * numeric.cells // bins))
     return Cuts(column, tuple(numeric.cut_before(int(first)) for first in firsts if 0 < first < numeric.cells))
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``crosstab``, ``histogram`` and ``top_k``: tables of counts, one query each.
 
-A cross table may have its margins: sums over its axes, made to agree with its cells.
-
 Privacy:
     Claim: margins and intervals are free. Why: they are computed from noisy counts alone.
 """
@@ -60,8 +58,8 @@ def agreeing(tables: Mapping[Axes, np.ndarray]) -> np.ndarray:
     effects of subsets of K, each with noise of variance sigma^2 / N(K). So an effect is the mean of all tables that
     have it, weighted by N(K), and N(K) times the spread margin is the margin itself.
 
-    Example: a table of two cells 4 and 8 with a queried total of 15 becomes 5 and 9. The difference of the cells stays,
-    and the total 14 is nearer to 15, because it has one noise and the sum of the cells has two.
+    Example: a table of two cells 4 and 8 with a queried total of 15 becomes 5 and 9. The total 14 is nearer to 15,
+        because the sum of the cells has two noises.
 
     References:
         Barak et al. 2007, "Privacy, Accuracy, and Consistency Too"; Hay et al. 2010, "Boosting the
@@ -78,7 +76,6 @@ def agreeing(tables: Mapping[Axes, np.ndarray]) -> np.ndarray:
         together = np.sum([_spread(tables[margin_axes], margin_axes, shape) for margin_axes in having], axis=0)
         weight = sum(_cells_summed(margin_axes, shape) for margin_axes in having)
         part = together / weight
-        # Of cells 4 and 8 the effect of no axis is 6 and 6, that of their axis is -2 and 2.
         for axis in range(axes):
             mean = np.broadcast_to(part.mean(axis=axis, keepdims=True), shape)
             part = part - mean if axis in effect else mean
@@ -94,8 +91,6 @@ def nearest_nonnegative(values: np.ndarray, tables: int = 1) -> np.ndarray:
     """
     flat = values.astype(np.float64).reshape(tables, -1)
     total = np.maximum(flat.sum(axis=1, keepdims=True), 0)
-    # Of 5, 1 and -2 with total 4: if the first alone, or the first two, stay above 0, each is
-    # lowered by 1; only the first does, because the second would be 0.
     descending, at = np.sort(flat, axis=1)[:, ::-1], np.arange(flat.shape[1])
     excess = (np.cumsum(descending, axis=1) - total) / (at + 1)
     last = np.where(descending > excess, at, 0).max(axis=1, keepdims=True)
@@ -103,10 +98,7 @@ def nearest_nonnegative(values: np.ndarray, tables: int = 1) -> np.ndarray:
 
 
 def whole_counts(values: np.ndarray) -> np.ndarray:
-    """Rounds non-negative numbers to whole numbers of the same total.
-
-    Those with the largest fractions are rounded up.
-    """
+    """Rounds non-negative numbers to whole numbers of the same total, up for the largest fractions."""
     # Of 1.6, 2.7 and 0.7, total 5: 1, 2 and 0, and the two that are missing go to the second and the third.
     flat = values.reshape(-1)
     rounded = np.floor(flat + 1e-9)
@@ -173,7 +165,7 @@ class CountCells:
         return CountCells(values, np.minimum(ends[0], values), np.maximum(ends[1], values), self.scale)
 
     def nonnegative(self) -> CountCells:
-        """Moves counts to the nearest table of the same total without negative numbers."""
+        """The nearest table of the same total without negative numbers."""
         return self.moved(whole_counts(nearest_nonnegative(self.values)), cut=True)
 
     def margin(self, margin_axes: Axes, exact: np.ndarray, level: float) -> CountCells:
@@ -304,16 +296,14 @@ def crosstab(
         columns: More columns; ``table.wide()`` spreads the last one over columns.
         epsilon: The cost. All cells together cost it once, because they are disjoint.
         level: The confidence level of the intervals.
-        margins: Whether to add the sums over each column, called ``"All"``. ``"asked"`` queries
-            each margin separately, at an equal fraction of epsilon. Sums of many cells are then
-            more exact, cells are less exact, and they do not agree.
+        margins: Whether to add the sums over each column, called ``"All"``. ``"asked"`` queries each margin separately,
+            at an equal fraction of epsilon. Sums of many cells are then more exact, and cells less.
         consistent: Whether, with ``margins="asked"``, to move cells and margins to the nearest ones that agree.
         nonnegative: Whether to move the counts to the nearest table without negative numbers.
         reuse: Whether to return the stored answer of an identical earlier call, at no cost.
 
     Returns:
-        A row for each cell: its labels, ``value``, ``low``, ``high``. Counts can be negative unless
-        ``nonnegative``.
+        A row for each cell: its labels, ``value`` (which can be negative), ``low``, ``high``.
 
     Raises:
         QueryError: The request is malformed.
@@ -355,7 +345,7 @@ def histogram(
     """Counts the rows in each bin of a numeric column, or of each value of a categorical one.
 
     Args:
-        handle: A handle on a table, or on a part of it.
+        handle: A private handle.
         column: The column.
         bins: The number of bins of a numeric column, of equal width between its declared bounds,
             or the cut points. By default the cuts of the policy, else 10 bins. Bins never depend on
@@ -403,12 +393,12 @@ def top_k(
     """Finds the k most frequent values of a column, by noisy counts of all of them.
 
     Args:
-        handle: A handle on a table, or on a part of it.
+        handle: A private handle.
         column: A categorical column, or a spec.
         k: The number of values.
         epsilon: The cost. All values are counted at once; the search for the largest is free.
-        level: The probability with which all intervals hold together. The largest values tend to
-            have positive noise, so these intervals are wider than those of ``histogram``.
+        level: The probability with which all intervals hold together. Largest values tend to have positive noise, so
+            these are wider than those of ``histogram``.
         reuse: As in ``crosstab``.
 
     Returns:
@@ -417,7 +407,7 @@ def top_k(
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners.tables import top_k
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> top_k(h, "education", 2, epsilon=1)["education"].tolist()
         ['HS-grad', 'Some-college']

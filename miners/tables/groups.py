@@ -72,7 +72,7 @@ def quantiles(
         epsilon: The cost. One half selects the quantiles; the other half counts rows around them,
             twice.
         level: The confidence level of the intervals.
-        reuse: Whether to return the stored answers of an identical earlier call, at no cost.
+        reuse: As in ``crosstab``.
 
     Returns:
         A row for each group and quantile: the groups' labels, ``column``, ``statistic``, ``value``,
@@ -81,7 +81,7 @@ def quantiles(
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners.tables import quantiles
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> table = quantiles(h, "age", [0.25, 0.5, 0.75], epsilon=5)
         >>> table["statistic"].tolist(), bool(table["value"].is_monotonic_increasing)
@@ -111,7 +111,7 @@ def variance(
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners.tables import variance
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> bool(variance(h, "age", epsilon=5)["value"].between(100, 300).all())  # without noise: 186
         True
@@ -155,14 +155,13 @@ def grouped(
     """Computes statistics of columns for each group.
 
     Args:
-        handle: A handle on a table, or on a part of it.
+        handle: A private handle.
         by: The columns that make the groups; None for one group.
         statistics: By column, a name or several: ``count``, ``missing``, ``mean``, ``sum``,
             ``variance``, ``std``, ``median``.
-        epsilon: The cost. The statistics divide it evenly. Groups are disjoint, so each group gets
-            all of it.
+        epsilon: The cost. The statistics divide it evenly; each group gets all of it.
         level: The confidence level of the intervals.
-        reuse: Whether to return the stored answers of an identical earlier call, at no cost.
+        reuse: As in ``crosstab``.
 
     Returns:
         A row for each group and statistic: the groups' labels, ``column``, ``statistic``, ``value``,
@@ -203,14 +202,14 @@ def summary(
     """Describes columns: mean, standard deviation and quartiles of numbers, counts of categories.
 
     Args:
-        handle: A handle on a table, or on a part of it.
+        handle: A private handle.
         columns: One column or several; by default all except the columns of ``by``.
         by: The columns that make groups, which are described separately.
         epsilon: The cost of the whole table. The number of rows gets one part of it, a categorical
             column four and a numeric column eight: three for the mean, two for the standard
             deviation and three for the quartiles (or two, and one for missing values).
         level: The confidence level of the intervals.
-        reuse: Whether to return the stored answers of an identical earlier call, at no cost.
+        reuse: As in ``crosstab``.
 
     Returns:
         A row for each group and statistic: the groups' labels, ``column``, ``statistic``,
@@ -330,7 +329,7 @@ def correlation(
         level: The probability with which each interval contains Pearson's correlation of the rows.
             Intervals include the noise and a plausible effect of the rows that count less: that of
             heavy tails, or less if the columns' variances show less (docs/linear.md).
-        reuse: Whether to return the stored answers of an identical earlier call, at no cost.
+        reuse: As in ``crosstab``.
 
     Returns:
         A row for each two terms, in either order: ``first``, ``second``, ``value``, ``low``,

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Quantile`` finds several quantiles of a column, for all groups at once.
 
-The first step is halving: ``exp_mech`` chooses the middle quantile among all cuts, with
-``Balance(share)``. The cut divides the rows into two disjoint parts. Next the middle quantile of each
-side is chosen; both sides together cost as much as one. So each row takes part in about log2(k + 1)
-choices for k quantiles, not in k. Example, quartiles of ages: first the median 37, then the medians
-of the ages below and above it.
+The first step is halving: ``exp_mech`` chooses the middle quantile among all cuts, with ``Balance(share)``. The cut
+divides the rows into two disjoint parts. Next the middle quantile of each side is chosen; both sides together cost as
+much as one. So each row takes part in about log2(k + 1) choices for k quantiles.
 
 The second step is counting, twice: first the rows between points around the chosen cuts, then the rows in the cells
 where each quantile may still lie. The counts correct a cut next to a value of many rows, and give the bounds of each
@@ -13,11 +11,9 @@ quantile (``CountedCuts``). At a point x and for a share q, the *surplus* is (1 
 times the rows above. It grows with x, and passes 0 in the cell of the quantile.
 
 Privacy:
-    Only answers of ``exp_mech`` and ``noisy_count`` are released. The points of counts depend on
-    earlier released answers, so losses add up (adaptive composition). Held by:
-    tests/unit/tables/test_tables.py, which compares the bill with the plan, and
-    tests/privacy/test_quantiles_and_spreads.py, which compares the bill with the loss that
-    neighbours show.
+    Only answers of ``exp_mech`` and ``noisy_count`` are released. The points of counts depend on earlier released
+    answers, so losses add up (adaptive composition). Held by: tests/unit/tables/test_tables.py,
+    tests/privacy/test_quantiles_and_spreads.py.
 
 References:
     Kaplan, Schnapp & Stemmer 2022, "Differentially private approximate quantiles" (recursion).
@@ -55,7 +51,7 @@ class CountedCuts:
 
     Attributes:
         points: The cells before which the grid is cut, increasing, at least one.
-        bins: Noisy counts between the points; one more than points.
+        bins: Noisy counts between the points, one more.
         scale: The scale of the noise in each count.
     """
 
@@ -86,9 +82,6 @@ class CountedCuts:
         sum of the noisy surpluses is smallest. Between two points it is linear. Example: -30 before
         cell 40 and 10 before cell 48: three quarters of the way, cell 46.
         """
-        # The median of bins of 10, 30 and 60 rows, cut before cells 40 and 48: surpluses -40 and -10,
-        # running sums 0, -40 and -50. The last sum is the least, so the sign changes above cell 48,
-        # where the surplus goes from -10 to 50.
         surplus, total = self.surplus(share), max(float(self.bins.sum()), 1.0)
         before = int(np.argmin(np.concatenate([[0.0], np.cumsum(surplus)])))
         edges = np.concatenate([[0], self.points, [self.cells]])
@@ -109,8 +102,8 @@ class CountedCuts:
 def ladder(thresholds: np.ndarray, cells: int) -> np.ndarray:
     """The points of the first counts: each cut, 1, 4, 16, ... cells from it, and the ends.
 
-    The ends are included because many columns have most of their rows on a bound. Example: the cut 37
-    of 101 cells gives 1, 21, 33, 36, 37, 38, 41, 53, 100.
+    Many columns have most of their rows on a bound. Example: the cut 37 of 101 cells gives 1, 21, 33, 36, 37, 38, 41,
+    53, 100.
     """
     steps = STEP ** np.arange(_steps(cells))
     near = np.clip(thresholds, 1, cells - 1)[:, None]
@@ -133,11 +126,11 @@ def finer_points(first: CountedCuts, thresholds: np.ndarray, shares: tuple[Fract
 def located(
     chosen: int, counted: tuple[CountedCuts, CountedCuts], share: Fraction, level: float
 ) -> tuple[int, int, int]:
-    """Finds the cell of a quantile, and the cells between which it lies.
+    """Finds the cell of a quantile, and its bounds.
 
-    A chosen cut is kept unless the counts (with a point at each cut) contradict it, because among widely spread rows it
-    is more exact than the counts. If many rows share a value, the best cut may be next to that value or anywhere in the
-    neighbouring gap. Then the surplus at the cut is clearly not 0, and the counts show the cell.
+    A chosen cut is kept unless the counts contradict it, because among widely spread rows it is more exact. If many
+    rows share a value, the best cut may be anywhere in the gap next to it. Then the surplus at the cut is clearly not
+    0, and the counts show the cell.
 
     Returns:
         The cell, and the first and the last cell that it can be.
@@ -155,18 +148,14 @@ def located(
 def bounds(counted: tuple[CountedCuts, CountedCuts], share: float, level: float) -> tuple[int, int]:
     """The first and the last cell that can be the quantile's, at a level.
 
-    A quantile whose cell begins at or after a point has no positive surplus there, nor at any point
-    before. So a mean of such surpluses, one from each count, is positive by noise alone, and
-    exceeds the half width of that noise with probability (1 - ``level``) / 2. If it does, the cells
-    from the point to the next are rejected; likewise the cells before a point where the surplus is
-    clearly negative. The interval goes from the first to the last cell that is not rejected. It
-    misses the quantile only if one of two tests rejects the quantile's own cell, so the level does
-    not depend on the number of points.
+    A quantile whose cell begins at or after a point has no positive surplus there, nor at any point before. So a mean
+    of such surpluses, one from each count, is positive by noise alone, and exceeds the half width of that noise with
+    probability (1 - ``level``) / 2. If it does, the cells from the point to the next are rejected; likewise the cells
+    before a point where the surplus is clearly negative. It misses the quantile only if one of two tests rejects the
+    quantile's own cell, so the level does not depend on the number of points.
     """
     points = np.unique(np.concatenate([count.points for count in counted]))
     ends = np.concatenate([[0], points, [counted[0].cells]])
-    # With points 10 and 20 of 30 cells, the surplus at 10 shows whether cells 10 to 19 are too high, and
-    # the surplus at 20 whether they are too low. Cells 0 to 9 cannot be too high, nor 20 to 29 too low.
     surplus, weights, times = _pooled(points, counted, share, after=False)
     possible = np.append(True, within_noise(surplus, weights, _scales(counted), level, times))
     high = int(ends[np.flatnonzero(possible)[-1] + 1])
@@ -222,7 +211,7 @@ MAX_QUANTILES = 64
 
 @dataclass(frozen=True)
 class Quantile(NumericStatistic):
-    """Quantiles: numbers that have a given share of the values below them.
+    """Numbers with given shares of the values below them.
 
     Attributes:
         shares: The shares, increasing, between 0 and 1.
@@ -302,7 +291,7 @@ class Quantile(NumericStatistic):
     def _bounded(self, groups: Parts, thresholds: np.ndarray, possible: np.ndarray) -> list[TableEstimate]:
         """Counts rows around the chosen cuts, twice.
 
-        Returns the quantiles, with bounds clipped to the public ``possible`` cells.
+        Returns the quantiles, with bounds in the public ``possible`` cells.
         """
         around, near = self._losses[-2:]
         first = self._count(groups, [ladder(row, self._numeric.cells) for row in thresholds], around)
@@ -393,7 +382,7 @@ def shares_of(shares: Sequence[float | str | Fraction]) -> tuple[Fraction, ...]:
 
 
 def _alike(sides: Sequence[_Side], shares: Sequence[Fraction]) -> list[list[_Side]]:
-    """Collects the sides whose middle quantile is at the same share: one request each."""
+    """Groups the sides by the share of their middle quantile, for one request each."""
     alike: dict[Fraction, list[_Side]] = {}
     for side in sides:
         alike.setdefault(side.relative(shares), []).append(side)

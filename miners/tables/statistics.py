@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Statistic`` is one number of one column for each group: its queries, and its value from their answers.
 
-Each kind is a class with the lines of its plan (``lines``) and its queries (``ask``). A summary is a list of
-statistics, with their plan and their bill.
+A summary is a list of statistics.
 
-Variances are computed from noisy counts in bins that widen with their distance from a median. A row at
-distance d from the mean adds d^2, so noise matters most in far bins, and a wrong middle matters most
-in bins of many rows. So bins are few and wide far away, and narrow near the median.
+Variances are computed from noisy counts in bins that widen with their distance from a median. A row at distance d from
+the mean adds d^2, so noise matters most in far bins, and a wrong middle in bins of many rows.
 
 Privacy:
-    Claim: variances and intervals are free. Why: they are computed from noisy counts and a chosen cut
-    alone.
+    Claim: variances and intervals are free (post-processing of counts and of a chosen cut).
 """
 
 from __future__ import annotations
@@ -45,11 +42,10 @@ EMPTY = 3.5  # standard deviations of noise up to which the counts beyond a poin
 def widening_edges(middle: int, cells: int, exactness: float) -> np.ndarray:
     """Cuts a grid into bins that widen from a cell in its middle to both ends.
 
-    With D cells from the middle to an end, a bin that ends at distance d starts at d / (1 + max(NEAR,
-    FAR d / D)); both factors shrink like ``exactness`` to the power -0.4, at which coarseness
-    (about their square) and noise (about their inverse root) balance. Example: from cell 50 of 101
-    for 20,000 rows at epsilon 0.1: 50, 51, 52, 53, 54, 55, 56, 57, 59, 61, 64, 68, 72, 78, 86, 101
-    and as many below.
+    With D cells from the middle to an end, a bin that ends at distance d starts at d / (1 + max(NEAR, FAR d / D)); both
+    factors shrink like ``exactness`` to the power -0.4, at which coarseness (about their square) and noise (about their
+    inverse root) balance. Example: from cell 50 of 101 for 20,000 rows at epsilon 0.1: 50 to 57, 59, 61, 64, 68, 72,
+    78, 86, 101 and as many below.
 
     Args:
         middle: A cell with other cells on both sides.
@@ -79,9 +75,8 @@ def most_edges(cells: int, exactness: float) -> int:
 def without_empty_ends(counts: np.ndarray, scale: float) -> np.ndarray:
     """Sets counts at the ends that noise alone can explain to 0.
 
-    From each end, bins are added up until the sum is more than ``EMPTY`` standard deviations of its
-    noise. The last bin added gets the sum, and the bins before it get 0. So the noise of far bins,
-    which weighs most, counts only if there are rows.
+    From each end, bins are added up until the sum is more than ``EMPTY`` standard deviations of its noise. The last bin
+    added gets the sum, and the bins before it get 0.
     """
     cleaned = counts.astype(np.float64)
     for ends in (cleaned, cleaned[::-1]):
@@ -133,9 +128,9 @@ def spread_bounds(
     About any point c the mean squared distance of rows is at least their variance, and about their mean it is the
     variance. So with n rows in a bin, at least d and at most D from c, the variance is at most sum n D^2 / sum n for
     any c, and at least sum n d^2 / sum n for the c for which that is least. If the variance were less than v, sum n
-    (d^2 - v) would be negative, also without the bins whose d^2 is more than v. So far bins, in which rows cannot be
-    distinguished from noise, can be left out. With noisy counts such a sum is above the half width of its noise with
-    probability (1 - ``level``) / 2 at most; likewise on the other side (inversion of tests).
+    (d^2 - v) would be negative, also without the bins whose d^2 is more than v. So far bins of mere noise can be left
+    out. With noisy counts such a sum is above the half width of its noise with probability (1 - ``level``) / 2 at most;
+    likewise on the other side (inversion of tests).
     """
     rows = float(counts.sum())
     if rows <= half_width(np.ones(1), scale, level, times=len(counts)):
@@ -172,7 +167,7 @@ class TableEstimate:
     """One number for each group, all of shape (groups,).
 
     Attributes:
-        name: The name of the statistic: ``mean``, ``25 %``, ...
+        name: The statistic: ``mean``, ``25 %``, ...
         column: The column; empty for a statistic of rows.
         value: The numbers; or dates, datetime64.
         low: The lower ends of their intervals.
@@ -207,7 +202,7 @@ class Statistic(ABC):
     where: tuple[tuple[Spec, int], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuses a column without this statistic, before any query; subclasses override it.
+        """Refuses a column without this statistic, before any query.
 
         It must exist here, because a dataclass calls only a method that exists when it is decorated.
         """
@@ -269,7 +264,7 @@ class NumericStatistic(Statistic):
     ) -> tuple[list[np.ndarray], float]:
         """Counts the rows of each group between its points, without missing values.
 
-        Groups are disjoint, so if there are too many bins for one query, several queries cost the same.
+        Several queries of disjoint groups cost as much as one.
 
         Returns:
             The noisy counts of each group, one more than ``points``; and the scale of their noise.
@@ -366,9 +361,8 @@ class SumStatistic(NumericStatistic):
 class Variance(NumericStatistic):
     """The mean squared distance from the mean, from noisy counts in bins.
 
-    A tenth of epsilon chooses a median; bins widen from there (``widening_edges``). On a grid of few
-    cells each cell is counted, without a median. The interval allows for the noise of all counts, and
-    for rows anywhere in their bins (``spread_bounds``).
+    A tenth of epsilon chooses a median; bins widen from there (``widening_edges``). On a grid of few cells each cell is
+    counted, without a median.
     """
 
     @property
@@ -387,7 +381,6 @@ class Variance(NumericStatistic):
 
     @property
     def _losses(self) -> tuple[Epsilon, Epsilon]:
-        # A tenth of a variance's epsilon chooses where its bins are narrow.
         counting, choosing = spread(self.epsilon, [9, 1])
         return choosing, counting
 
@@ -440,7 +433,6 @@ class Variance(NumericStatistic):
 
     @property
     def _ends(self) -> np.ndarray:
-        # The largest variance has half of the rows at each end of the range.
         variance = np.array([(self._numeric.cells - 1) ** 2 / 4]) * float(self._numeric.width) ** 2
         widest = self._estimate(variance, 0 * variance, variance)
         return np.append(widest.low, widest.high)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Table`` is the result of each function of this room, and ``TableFunction`` their class.
 
-A function first makes a draft: its queries with their epsilons. ``function.plan(...)`` shows the draft and costs
-nothing; ``function(...)`` runs it if the budget covers all of it, so no epsilon is spent on half a table.
+A function first makes a draft: its queries with their epsilons. ``function(...)`` runs it only if the budget covers all
+of it, so no epsilon is spent on half a table.
 
-``Table.plot`` draws bars with intervals, boxes from quantiles, heat maps, maps of correlations, or
-panels. The last key of a table is the axis, and earlier keys are colours. A table with statistics of
-several columns has a panel for each column, because units differ.
+In a picture the last key of a table is the axis, and earlier keys are colours. Statistics of several columns have a
+panel for each column, because units differ.
 """
 
 from __future__ import annotations
@@ -204,8 +203,6 @@ class TableFunction(Generic[P]):
     """A function from a handle to a table, with a plan.
 
     The log names it with its room: ``tables.crosstab``, ``statistics.survival``.
-
-    ``reuse=True`` returns the stored answers of the same earlier table, at no cost.
     """
 
     def __init__(self, draft: Callable[Concatenate[PrivateQueryable, P], Draft]) -> None:
@@ -239,7 +236,7 @@ class TableFunction(Generic[P]):
 
 
 def _whole(column: pd.Series) -> pd.Series:
-    """Writes a column of whole numbers, such as counts, without decimals; missing ones stay missing."""
+    """Writes a column of whole numbers without decimals; missing ones stay missing."""
     numbers = column.dropna()
     if column.dtype.kind != "f" or not len(numbers) or not np.isfinite(numbers).all() or (numbers % 1).any():
         return column
@@ -292,7 +289,7 @@ def _bars(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
 def _heat(ax: Axes, frame: pd.DataFrame, keys: Sequence[str]) -> None:
     """Draws a two-way table in shades, without margins.
 
-    A cell is pale if its interval contains half of the other numbers, so that noise alone may explain the difference.
+    A cell is pale if its interval contains half of the other numbers.
     """
     from matplotlib.cm import ScalarMappable
 

@@ -131,7 +131,7 @@ class DiffPC45(GreedyTree):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import DiffPC45
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> tree = DiffPC45(epsilon=0.5, max_depth=3).fit(handle, "income")
         >>> float(tree.cost_), handle.budget

@@ -329,7 +329,7 @@ class DiPriMeTreeClassifier(Classifier, DiPriMe):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import DiPriMeTreeClassifier
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> tree = DiPriMeTreeClassifier(epsilon=0.5, max_depth=3).fit(handle, "income")
         >>> bool(tree.score(rows) > 0.8), float(tree.cost_)
@@ -349,7 +349,7 @@ class DiPriMeTreeRegressor(Regressor, DiPriMe):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import DiPriMeTreeRegressor
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> hours = DiPriMeTreeRegressor(epsilon=0.5, max_depth=2).fit(handle, "hours_per_week")
         >>> hours.predict(rows.head(5)).shape  # means
@@ -428,7 +428,7 @@ class DiPriMeForestClassifier(Classifier, DiPriMeForest):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import DiPriMeForestClassifier
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> forest = DiPriMeForestClassifier(epsilon=1, n_estimators=3, max_depth=3).fit(handle, "income")
         >>> len(forest.forest_.trees), float(forest.cost_)
@@ -480,7 +480,7 @@ class DiPriMeForestRegressor(Regressor, DiPriMeForest):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import DiPriMeForestRegressor
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> forest = DiPriMeForestRegressor(epsilon=1, n_estimators=2, max_depth=1)
         >>> forest.fit(handle, "hours_per_week").predict(rows.head(5)).shape

@@ -107,7 +107,7 @@ class DiffPID3(GreedyTree):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import DiffPID3
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> tree = DiffPID3(epsilon=0.5, max_depth=2).fit(handle, "income")
         >>> bool(tree.score(rows) > 0.75), tree.tree_.depth <= 2
@@ -267,7 +267,7 @@ class SuLQID3(GreedyTree):
     Examples:
         >>> import pandas as pd, pinq
         >>> from miners import SuLQID3
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> miner = SuLQID3(epsilon=1, max_depth=1, criterion="gain_ratio")
         >>> float(miner.plan(handle.schema, "income").total)

@@ -171,7 +171,7 @@ class Balance(Score):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> h.exp_mech([pinq.AnyCut("age")], score=pinq.Balance(), epsilon=1)  # the median
         Cuts(column='age', points=(38.0,))
@@ -254,7 +254,7 @@ class Gradient(Score):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> loss = pinq.Logistic("income", ">50K", pinq.Points(base=-300))
         >>> columns = [pinq.Values("race"), pinq.Values("relationship")]
@@ -347,7 +347,7 @@ class MaxClass(_OfCategories, Score):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> columns = [pinq.Values("race"), pinq.Values("education")]
         >>> h.exp_mech(columns, score=pinq.MaxClass("income"), epsilon=1)
@@ -394,7 +394,7 @@ class Gini(SumScore):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> columns = [pinq.Values("race"), pinq.Values("relationship")]
         >>> h.exp_mech(columns, score=pinq.Gini("income"), epsilon=1)
@@ -431,7 +431,7 @@ class InfoGain(SumScore):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> columns = [pinq.Values("race"), pinq.Values("relationship")]
         >>> h.exp_mech(columns, score=pinq.InfoGain("income"), epsilon=1)
@@ -467,7 +467,7 @@ class MutualInformation(InfoGain):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> columns = [pinq.Values("race"), pinq.Values("relationship")]
         >>> h.exp_mech(columns, score=pinq.MutualInformation("income"), epsilon=1)
@@ -539,7 +539,7 @@ class SquaredError(_OfNumbers):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> columns = [pinq.Values("race"), pinq.Values("relationship")]
         >>> h.exp_mech(columns, score=pinq.SquaredError("hours_per_week"), epsilon=5)
@@ -581,7 +581,7 @@ class AbsoluteError(_OfNumbers):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> columns = [pinq.Values("race"), pinq.Values("education")]
         >>> h.exp_mech(columns, score=pinq.AbsoluteError("hours_per_week"), epsilon=5)
@@ -640,7 +640,7 @@ class Misfit(OfSpecs, Score):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> equal = pinq.Values("sex"), pinq.Values("income")  # a model with equal parts, in sixteenths of a row
         >>> expected = ((16 * 16_280,) * 2, (16 * 16_280,) * 2)
@@ -718,7 +718,7 @@ class ClassCount(_OfCategories):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> h.exp_mech(score=pinq.ClassCount("income"), epsilon=0.1)
         '<=50K'
@@ -748,7 +748,7 @@ class EnoughRows(Expression):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> h.partition(pinq.Values("sex")).exp_mech(score=pinq.EnoughRows(least=1000), epsilon=1)  # all stay
         [1, 1]

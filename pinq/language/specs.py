@@ -749,7 +749,7 @@ class AnyCut(OfColumn, Expression):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> h.exp_mech([pinq.AnyCut("education_num")], score=pinq.Gini("income"), epsilon=5)
         Cuts(column='education_num', points=(13.0,))
@@ -775,7 +775,7 @@ class AnyGrouping(OfColumn, Expression):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> h.exp_mech([pinq.AnyGrouping("relationship")], score=pinq.Gini("income"), epsilon=5)
         Groups(column='relationship', groups=(('Wife', 'Husband'), ('Own-child',
@@ -827,7 +827,7 @@ class AnyCross(OfSpecs):
 
     Examples:
         >>> import pandas as pd, pinq
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> h = pinq.simulate("policies/adult.yaml", data=rows, epsilon=10)
         >>> three = pinq.Values("relationship"), pinq.Values("education"), pinq.Values("race")
         >>> h.exp_mech([pinq.AnyCross(three, 2)], score=pinq.Gini("income"), epsilon=5)

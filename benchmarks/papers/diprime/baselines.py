@@ -146,7 +146,7 @@ class DPDecisionForest(Classifier, BaselineForest):
     Examples:
         >>> import pandas as pd, pinq
         >>> from benchmarks.papers.diprime.baselines import DPDecisionForest
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> forest = DPDecisionForest(epsilon=1, n_estimators=2, attributes=["sex", "relationship"])
         >>> forest.fit(handle, "income").predict(rows.head(5)).shape
@@ -288,7 +288,7 @@ class DPExtraTrees(Classifier, RandomForest):
     Examples:
         >>> import pandas as pd, pinq
         >>> from benchmarks.papers.diprime.baselines import DPExtraTrees
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> forest = DPExtraTrees(epsilon=1, n_estimators=3, random_state=0).fit(handle, "income")
         >>> forest.predict_proba(rows.head(5)).shape  # rows, classes
@@ -310,7 +310,7 @@ class DPExtraTreesRegressor(Regressor, RandomForest):
     Examples:
         >>> import pandas as pd, pinq
         >>> from benchmarks.papers.diprime.baselines import DPExtraTreesRegressor
-        >>> rows = pd.read_parquet("data/adult.parquet")  # public; of a private table there is only a handle
+        >>> rows = pd.read_parquet("data/adult.parquet")  # public rows
         >>> handle = pinq.simulate("policies/adult.yaml", data=rows, epsilon=1)
         >>> forest = DPExtraTreesRegressor(epsilon=1, n_estimators=2, max_depth=2, random_state=0)
         >>> forest.fit(handle, "hours_per_week").predict(rows.head(5)).shape
