@@ -3,9 +3,9 @@
 
 A statistic is a function of counts. Its variance has two parts, by the delta method: the rows vary between samples (a
 multinomial law), and each count has noise. With the gradient g of the statistic, counts t of n rows and noise of
-variance v, they are g'(diag(t) - tt'/n)g and v g'g. Complex steps give the gradient of the code itself, so no formula
-is written twice. Without noise the results are Greenwood's, Woolf's, Wald's, Pearson's. A test uses the derivatives of
-its score and the expected rows without an effect; if counts are few, both are redrawn.
+variance v, they are g'(diag(t) - tt'/n)g and v g'g. Complex steps give the gradient of the code itself. Without noise
+the results are Greenwood's, Woolf's, Wald's, Pearson's. A test uses the derivatives of its score at the expected rows
+without an effect.
 
 Privacy:
     Claim: a statistic costs what its table of counts costs. Why: all of it is computed from noisy counts and public
@@ -51,8 +51,8 @@ FAINT = 5.0  # times its noise the rows of a cell are at least, on average; belo
 class Result(Table):
     """A statistic: a table of its numbers with intervals, and their test.
 
-    Intervals and p-values contain both errors, of the sample of rows and of the noise. They are about the population of
-    the rows, unlike the intervals of a plain ``Table``.
+    Intervals and p-values contain the errors of the sample of rows and of the noise: they are about the population,
+    unlike those of a plain ``Table``.
 
     Attributes:
         statistic: The statistic of the test; NaN for none.
@@ -160,7 +160,6 @@ class Axis:
 
     @property
     def name(self) -> str:
-        """The name of the column."""
         return ", ".join(sorted(self.spec.columns()))
 
     def key(self, *others: str) -> str:
@@ -263,7 +262,6 @@ class Cells:
 
     @property
     def z(self) -> float:
-        """The standard deviations from the middle of an interval to its end."""
         return normal_quantile(self.level)
 
     def derived(self, statistic: Statistic) -> tuple[np.ndarray, np.ndarray]:
@@ -305,9 +303,7 @@ class Cells:
     def redrawn(self, null: np.ndarray) -> np.ndarray:
         """Redraws rows and noise around ``null``, the expected counts without an effect.
 
-        The counts are moved as the table's were; the last axis has the draws.
-
-        The seed is public, so the same table gives the same p-value.
+        The counts are moved as the table's were; the last axis has the draws. The seed is public.
         """
         rng = np.random.default_rng(SEED)
         shares = np.maximum(null, 0).reshape(-1) / null.sum()
@@ -322,8 +318,7 @@ class Cells:
     ) -> dict[str, Any]:
         """The test of a score that is 0 without an effect.
 
-        If counts are not several times their noise, the law of the score is simulated: redrawn rows and noise give its
-        mean and its covariance.
+        If counts are few, redrawn rows and noise give the score's mean and covariance.
 
         Args:
             score: The score, a function of counts.
@@ -346,7 +341,7 @@ class Cells:
     def result(
         self, kind: type[Result], frame: pd.DataFrame, *, faint: bool, notes: Sequence[str] = (), **test: Any
     ) -> Result:
-        """Makes the result; if the noise hides the effect, a sentence replaces all numbers."""
+        """Makes the result; if the noise hides the effect, a note replaces all numbers."""
         notes = [*notes]
         if faint:
             frame, more = _hidden(frame), {name: _hidden(table) for name, table in test.get("more", {}).items()}

@@ -3,8 +3,7 @@
 
 A row counts as the middle of its grid cell. Lloyd's method runs on the counts, from public seeds, so the same table
 gives the same centres. The variance of a centre, the mean of its rows, has two parts: rows vary between samples, and
-each count of its cells has noise. Cells belong to the nearest centre; intervals do not include that another sample has
-other borders.
+each count of its cells has noise. Intervals do not include that another sample has other borders.
 """
 
 from __future__ import annotations
@@ -143,10 +142,7 @@ def _clustered(axes: tuple[Axis, ...], clusters: int, cells: Cells) -> Result:
 
 
 def _cluster(cells: Cells, places: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The size of a cluster and its centre, each with its interval; NaN if noise hides it.
-
-    Both use counts as answered, whose sums have no bias.
-    """
+    """The size of a cluster and its centre, each with its interval; NaN if noise hides it."""
     size, noise = counts.sum(), cells.noise * len(counts)
     deviation = np.sqrt(max(size * (1 - size / max(cells.n, size, 1.0)), 0) + noise)
     clear_size = size if size > FAINT * np.sqrt(noise) else np.nan

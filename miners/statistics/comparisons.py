@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``independence``: chi-square, G and trend test of two columns, and Cramer's V, from one cross table.
+"""``independence`` and ``compare``: tests of two columns, from one noisy table.
 
 The score of a test is the counts beyond those expected, by scores of rows and columns: indicators for
 chi-square, numbers in order for trend, ranks for the rank tests. Its derivative at a table with shares p of
@@ -7,12 +7,9 @@ rows and q of columns is (I - p1') T (I - 1q'), so its covariance is known with 
 n (diag p - pp') x (diag q - qq'). The statistic r' C^-1 r has the chi-square law as far as sums are normal,
 and without noise it is Pearson's.
 
-``compare``: means of two or more groups by Welch's t or F, or their ranks, from one noisy histogram.
-
-A row counts with the middle of its part. The mean of a group is a quotient of two sums of noisy counts, so the noise
-adds v sum (x - m)^2 / n^2 to its variance s^2 / n. Welch's statistics use only means and their variances, so they hold
-with this sum as the variance; degrees of freedom follow from the rows' part, which is estimated, because the noise's is
-known.
+A mean of a group is a quotient of two sums of noisy counts, so the noise adds v sum (x - m)^2 / n^2 to its variance s^2
+/ n. Welch's statistics use only means and their variances, so they hold with this sum; degrees of freedom follow from
+the rows' part, because the noise's is known.
 
 Example: 40 rows with mean 10 and 50 rows with mean 12, both with a variance of 9: without noise the
 difference is -2 +- 1.27 (95 %) and t is -3.14. Noise of variance 2 in each of 20 parts of width 1, from 0
@@ -49,10 +46,7 @@ TESTS = {"pearson": "chi-square", "log-likelihood": "G", "trend": "trend"}
 def scored(
     cells: Cells, rows: np.ndarray | None = None, columns: np.ndarray | None = None, times: float = 1.0
 ) -> dict[str, Any]:
-    """The test of counts beyond those expected under independence, by scores of rows and columns.
-
-    By default the scores are all contrasts.
-    """
+    """The test of counts beyond those expected under independence, by scores; by default all contrasts."""
     left, right = (
         np.eye(size)[:-1] if scores is None else scores[None, :]
         for size, scores in zip(cells.counts.shape, (rows, columns), strict=True)

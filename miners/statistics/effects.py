@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Effects of groups on an event over strata: ratios and differences of two, standardised rates of several.
 
-``odds_ratio``, ``rate_ratio`` and ``risk_difference`` are those of Mantel and Haenszel.
-Example: of 40 exposed rows 10 have the event, of 60 others 6. The odds ratio is 10 x 54 / (30 x 6)
-= 3, the ratio of risks .25 / .1 = 2.5, and their difference .15.
+``odds_ratio``, ``rate_ratio`` and ``risk_difference`` are those of Mantel and Haenszel. Of 40 exposed rows 10 have the
+event, of 60 others 6. The odds ratio is 10 x 54 / (30 x 6) = 3, the ratio of risks .25 / .1 = 2.5, and their difference
+.15.
 
 ``standardised``: rates as if all groups had the same strata. Direct: the rates of a group's strata, weighted by one
 standard population. Indirect: a group's events over the expected ones, by the rates of all rows in each of its strata.
@@ -37,10 +37,7 @@ class Effects(Result):
     """Numbers of groups with intervals, such as ratios: a row for each group."""
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws a point and an interval for each group, ratios on a logarithmic axis.
-
-        If means and their difference are there, the means are drawn.
-        """
+        """Draws a point and an interval for each group, ratios on a logarithmic axis."""
         measure = str(self.frame["statistic"].iloc[-1])
         frame = self.frame[self.frame["statistic"] == measure]
         value, low, high = (frame[name].to_numpy(dtype=float) for name in NUMBERS)
@@ -280,21 +277,8 @@ def rate_ratio(
 ) -> Draft:
     """Estimates the ratio of the rates of an event in two groups, per row or per time at risk.
 
-    Args:
-        handle: A private handle.
-        event: The column of the event, of two parts.
-        exposure: The column of the groups, of two parts.
-        strata: The columns that make strata.
-        time: The numeric column of the time at risk; without it rates are per row, so the ratio is that of risks. A
-            row's time counts as the middle of its part.
-        bins: The number of parts of the time.
-        epsilon: The cost of all counts together.
-        observed: The value of ``event`` that counts; by default the one that means yes.
-        exposed: The value of ``exposure`` of the first group; by default the one that means yes.
-        alternative: The hypothesis of the p-value as scipy names it: ``"greater"`` for a ratio above
-            1 or a difference above 0, ``"less"``, or ``"two-sided"``. The interval has two sides.
-        level: The confidence level of the interval.
-        reuse: As in ``miners.tables.crosstab``.
+    Arguments are those of ``odds_ratio``, and ``time``, the numeric column of the time at risk: a row's time counts as
+    the middle of one of ``bins`` parts. Without it rates are per row, so the ratio is that of risks.
 
     Examples:
         >>> import pinq

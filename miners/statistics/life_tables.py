@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``survival``: Kaplan-Meier curves with bands, median, restricted mean and log-rank test from one table.
 
-Rows are counted by interval of time, kind of end, and group. Rows at risk in an interval are those of it and of all
-later ones. Ends within an interval of w grid cells are spread evenly over its cells, so a share (1 - 1/w) / 2 of the
-censored is no longer at risk at an event: half of them in a long interval (the actuarial estimate), none in an interval
-of one cell (Kaplan and Meier's own).
+Rows at risk in an interval are those of it and of all later ones. Ends within an interval of w grid cells are spread
+evenly over its cells, so a share (1 - 1/w) / 2 of the censored is no longer at risk at an event: half of them in a long
+interval (the actuarial estimate), none in an interval of one cell (Kaplan and Meier's own).
 """
 
 from __future__ import annotations
@@ -105,7 +104,6 @@ class LifeTable:
     def time_at_risk(self, ends: np.ndarray) -> np.ndarray:
         """The total grid cells of each interval in which rows are at risk."""
         ended, widths = ends.sum(axis=1), self.widths.reshape(-1, *(1,) * (ends.ndim - 2))
-        # Of 10 rows that end in an interval of 4 cells, each is at risk in 2.5 of them.
         return (self.left(ends) - ended) * widths + ended * (widths + 1) / 2
 
     def hazards(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -141,7 +139,7 @@ class LifeTable:
     def crossing(self, curve: np.ndarray, share: float = 0.5) -> float:
         """The first time at which a curve is at most ``share``, interpolated between the ends of long intervals.
 
-        NaN for a curve that noise hides before, and infinite for one that stays above.
+        NaN if noise hides the curve before; infinite if it stays above.
         """
         below = np.flatnonzero(curve <= share)
         if not len(below):
@@ -237,7 +235,6 @@ class Study:
         return cells.result(Curves, curve, faint=faint, notes=notes, more=tables, **test)
 
     def _test(self, cells: Cells) -> dict[str, Any]:
-        """Tests whether all groups have one curve, by log-rank."""
         life, ends = self.life, self.ends(cells.counts)
         null, of_part = np.zeros_like(cells.counts), cells.counts.sum(axis=(0, 2))
         for rows, kind in zip(life.alike(ends).transpose(1, 0, 2), self.kinds, strict=True):

@@ -2,8 +2,8 @@
 """``logistic``, ``poisson`` and ``hazard_ratio``: maximum likelihood on the cells of one table.
 
 With the canonical link the equations of a regression are sum x (s - n mu) = 0 over cells, where n rows of a cell have
-outcomes with the sum s. They are linear in the counts, so noise causes no bias if cells are empty. The covariance of
-the effects follows from the derivative of the equations by the counts. Without noise it is the sandwich (HC0 of
+outcomes with the sum s. They are linear in the counts, so noise in empty cells causes no bias. The covariance of the
+effects follows from the derivative of the equations by the counts. Without noise it is the sandwich (HC0 of
 statsmodels), which is valid for any variance of the rows.
 
 Proportional hazards: in the piecewise exponential model the hazard is constant within an interval, and a constant
@@ -101,7 +101,6 @@ def _logistic(eta: np.ndarray) -> np.ndarray:
 
 def _regression(outcomes: np.ndarray, groups: Sequence[Axis], law: Law, measure: str, cells: Cells) -> Result:
     """Makes the effects of a generalised linear model, their intervals and the test of all of them."""
-    # A row for each cell of the groups: 1, and whether it is in each part but the first of each column.
     parts = np.indices(cells.counts.shape[1:]).reshape(len(groups), -1, 1)
     members = [at == np.arange(1, len(axis.labels)) for at, axis in zip(parts, groups, strict=True)]
     design = np.concatenate([np.ones_like(parts[0]), *members], axis=1).astype(np.float64)
@@ -159,13 +158,9 @@ def _drafted(
 
 
 def _hazards(life: LifeTable, groups: Axis, event: int, cells: Cells) -> Result:
-    """Makes the hazard ratios of the piecewise exponential model against the first group, with intervals and test.
-
-    Ends of other kinds are censored.
-    """
+    """Makes the hazard ratios against the first group, with intervals and test; other ends are censored."""
 
     def score(counts: np.ndarray, effects: np.ndarray) -> np.ndarray:
-        """Events beyond their share, for all groups but the reference."""
         events, weights = counts[:, event], life.time_at_risk(counts)
         weights = weights * np.exp(np.concatenate([np.zeros_like(effects[:1]), effects]))
         total = weights.sum(axis=1, keepdims=True)
@@ -248,11 +243,10 @@ def poisson(
 
     Args:
         handle: A private handle.
-        target: The numeric column that counts, such as visits; no value is below 0.
+        target: The numeric column that counts, such as visits.
         columns: The columns that explain it, as of ``logistic``.
         epsilon: The cost of all counts together.
-        bins: The number of parts of the target. A row counts as the middle of its part, so a column of at most so many
-            values is exact.
+        bins: The number of parts of the target; a column of at most so many values is exact.
         level: The confidence level of the intervals.
         reuse: As in ``miners.tables.crosstab``.
 

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """``FineNumbers`` is a fine histogram of one numeric column, by which synthetic numbers lie in their cells.
 
-The model of a synthesizer has about ten cells a column. With wide bounds most incomes may be in one cell, and
-frequent values such as 36 and 60 are lost. A fine histogram, with more pieces in cells with more rows, gives the
-distribution of numbers in a cell. The pieces of each cell are denoised: they shrink to even shares as far as noise
-explains their differences, and are then made nonnegative with the same sum, so most pieces without rows get none.
+The model of a synthesizer has about ten cells a column, so most incomes may be in one cell, and frequent values such as
+36 and 60 are lost. A fine histogram gives the distribution of numbers in a cell. The pieces of each cell are denoised:
+they shrink to even shares as far as noise explains their differences, and are then made nonnegative with the same sum,
+so most pieces without rows get none.
 
 Privacy:
-    Claim: drawing is free. Why: the pieces depend on earlier answers, their counts are one noisy count of disjoint
-    parts, which the purchase pays for, and all else is computed from these. Held by:
-    tests/unit/synthesizer/test_fine_numbers.py.
+    Claim: drawing is free. Why: the pieces follow from earlier answers, and the purchase pays for their one noisy
+    count. Held by: tests/unit/synthesizer/test_fine_numbers.py.
 """
 
 from __future__ import annotations
@@ -84,7 +83,6 @@ class FineNumbers:
     def drawn(
         self, firsts: np.ndarray, cells: np.ndarray, last: int, random: np.random.Generator, within: Interval
     ) -> np.ndarray:
-        """Draws a grid cell for each row, in its cell of the model."""
         codes = np.zeros(len(cells), dtype=np.int64)
         for cell, pieces in self._homes(firsts):
             rows = np.flatnonzero(cells == cell)

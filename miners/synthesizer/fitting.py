@@ -123,7 +123,7 @@ class Fitting:
             homes[name] = np.searchsorted(firsts, fine[name].starts, side="right") - 1
             shares[name], ends[name] = fine[name].shares(firsts, cells), fine[name].ends(column)
             low, high = spans[name] = matching.spread(shares[name], ends[name].mean(axis=0), purchase.reach)
-            # Beyond the range sums say nothing of where numbers are: what is hidden there stays empty.
+            # Sums do not show where numbers beyond the range are, so hidden cells there stay empty.
             shares[name] *= self.seen[number][homes[name]] | ((ends[name][1] > low) & (ends[name][0] < high))
         sums = self._sums(tuple(spans.values()))
         noise = purchase.deviation(purchase.sums) * matching.limit(len(spans), purchase.reach) / model.rows
@@ -156,12 +156,9 @@ class Fitting:
             self._sums()
 
     def _offered(self, model: GraphicalModel, price: Epsilon, remaining: Epsilon) -> list[Clique]:
-        """The pairs that keep the junction tree small, those of uncovered columns first.
-
-        If none, all pairs inside it.
-        """
+        """The pairs that keep the junction tree small, those of uncovered columns first; else all pairs inside it."""
         room = self.purchase.room(remaining) - sum(table.size for table in model.tables)
-        # A table bought twice at one price would be one question, whose answer a fit that runs again takes twice.
+        # A table queried twice at one price is one query, whose answer a repeated fit would take twice.
         dear = {bought.columns for bought in self.bought if bought.epsilon == price}
         growth = model.tree.growth
         contained = [pair for pair in self.purchase.pairs if not growth[pair]]
@@ -199,8 +196,8 @@ class Fitting:
 
         Each noisy table y of k cells with noise of variance v gives d = Σ (y - m)² - k v, which estimates Σ (n - m)²
         without bias. Half of Σ |n - m| is at most half the root of k Σ (n - m)², so the mean of k d / 4 estimates a
-        bound of the mean square of that distance. The deviation of this mean comes from the drawn pairs and from the
-        noise; 1.28 deviations are added.
+        bound of the mean square of that distance. Its deviation comes from the drawn pairs and from the noise; 1.28
+        deviations are added.
         """
         if len(unknown) < CHECKED:
             return None

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graphical model is a distribution over cells that agrees with noisy tables of some of its columns.
+"""A graphical model: the distribution closest to independent columns that fits noisy tables.
 
-It is the distribution closest to independent columns that fits the tables as well as their noise allows.
 Columns that share a table are neighbours in a graph; a junction tree of that graph gives each marginal by
 exact messages.
 
@@ -239,8 +238,8 @@ class _Walks:
     def beside(self, column: int, missing: set[int]) -> Iterator[tuple[int, np.ndarray]]:
         """Yields the exact marginal of a column with each of some others; the column's axis is the first.
 
-        The walk starts at a clique with the column, and takes the ways to the others. For each clique on the way, it
-        has the marginal of the column with the separator towards the earlier cliques.
+        For each clique on the way, the walk has the marginal of the column with the separator towards the earlier
+        cliques.
         """
         tree, home = self.tree, self.tree.home((column,))
         own = tree.marginal(self.tables, (column,))
@@ -357,7 +356,7 @@ class GraphicalModel:
         return model
 
     def brought(self, shares: Mapping[Clique, np.ndarray]) -> GraphicalModel:
-        """The closest model with about the given shares of columns, which are set one after the other, repeatedly."""
+        """The closest model with about the given shares of columns."""
         model = replace(self, potentials=(potentials := dict(self.potentials)))
         vars(model).update(tree=self.tree, tables=[table.copy() for table in self.tables])
         _Fit(model.tree, model.tables, potentials, {}).bring(shares)
@@ -386,8 +385,7 @@ class GraphicalModel:
     def sampled(self, rows: int, random: np.random.Generator) -> np.ndarray:
         """Draws rows of codes, shape (rows, columns).
 
-        Within each clique the expected numbers of rows of cells are rounded at random (systematic sampling),
-        which has less sampling noise than independent draws.
+        Within each clique the expected rows of cells are rounded at random (systematic sampling).
         """
         codes = np.zeros((rows, len(self.sizes)), dtype=np.int64)
         for position, clique in enumerate(self.tree.cliques):
@@ -507,8 +505,8 @@ class _Fit:
     The solution is the most likely distribution if the distance from independence counts like r/u rows. u is
     the deviation of a usual table, which is public, so one very exact table does not change other weights.
 
-    A walk through the tree visits one clique after the other and returns. Each clique sets the corrections of
-    its tables to the minimum, with all others fixed. Only messages of changed cliques are sent again.
+    A walk visits one clique after the other and returns. Each clique sets the corrections of its tables to the minimum,
+    with all others fixed.
     """
 
     def __init__(

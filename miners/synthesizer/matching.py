@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Means and deviations of synthetic numbers, by noisy sums of numbers and squares of all numeric columns at once.
 
-Noise in the cells of a histogram moves a mean in proportion to the distance of the cells, and hides long tails. One
-query of sums (``Products``) gives the means and squares of all columns; for many columns it has a fraction of that
-noise. Numbers are clamped to the range in which the histograms show rows, also in the model. A column changes as little
-as possible: the rows of each piece of numbers z are multiplied by exp(a z + b z²), where a and b minimise
+Noise in far cells of a histogram moves a mean and hides long tails. One query of sums (``Products``) gives the means
+and squares of all columns with a fraction of that noise. Numbers are clamped to the range in which the histograms show
+rows, also in the model. A column changes as little as possible: the rows of each piece of numbers z are multiplied by
+exp(a z + b z²), where a and b minimise
 
     log Σ q exp(a z + b z²) - a m - b s + r (a² + b²) / 2.
 
@@ -16,8 +16,7 @@ Ranges are as wide as noise allows. A range of k deviations on each side leaves 
 square. Typical numbers are then 1 / k of the range, so the norm is small, and the noise of means does not grow with k.
 
 Privacy:
-    Claim: free. The sums are one query, which the purchase pays for; all else is computed from earlier answers and
-    these. Held by: tests/unit/synthesizer/test_matching.py.
+    Claim: free. The purchase pays for the one query of sums. Held by: tests/unit/synthesizer/test_matching.py.
 """
 
 from __future__ import annotations

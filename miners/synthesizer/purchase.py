@@ -2,10 +2,9 @@
 """``Purchase`` divides the epsilon of a synthesizer among tables, before the first query; its plan follows.
 
 Privacy:
-    Claim: the tables of columns, the rounds and the checks add up to ``total``, or with logged tables
-    to ``needed``. Why: all queries concern the same rows, so losses add up (sequential composition).
-    The shares are whole nano-epsilons, computed from the schema and from earlier answers.
-    Held by: tests/unit/synthesizer/test_synthesizer.py.
+    Claim: the tables of columns, the rounds and the checks add up to ``total``, or with logged tables to ``needed``.
+    Why: all queries concern the same rows, so losses add up. The shares are whole nano-epsilons, from the schema and
+    earlier answers. Held by: tests/unit/synthesizer/test_synthesizer.py.
 """
 
 from __future__ import annotations
@@ -249,7 +248,7 @@ class Purchase:
         return purchase
 
     def _logged(self, handle: PrivateQueryable) -> list[tuple[Clique, Epsilon]]:
-        """The counts in the log that are tables of the model: their columns, in the queried order, and costs."""
+        """The logged counts that are tables of the model: their columns, in the queried order, and costs."""
         numbers = {spec.column: number for number, spec in enumerate(self.specs)}
         tables: dict[tuple[Clique, Epsilon], None] = {}
         log = handle.history()
@@ -295,7 +294,6 @@ class Purchase:
         return f"Synthesizer of {many(len(self.specs), 'column')} and of their {many(len(self.pairs), 'pair')}"
 
     def lines(self) -> Iterator[PlanLine]:
-        """Returns a line for each kind of query."""
         schema, singles = self.schema, self.single * len(self.sizes)
         yield count_line(schema, "rows in the cells of each column", sum(self.sizes), singles, self.single)
         if not self.pairs:

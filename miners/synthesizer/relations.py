@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Relations between two columns that synthetic rows keep: a declared order, and values that determine others.
 
-A model of noisy tables gives every cell some rows. So an end date may come before its start date, a part may exceed
-its whole, and a diploma may have the wrong number of years. For a declared order, cells against it are emptied, and
-numbers are exchanged among the rows of a cell until they obey. If a noisy table has no more rows than its noise outside
-of the largest cell of each value, all other cells are emptied.
+A model of noisy tables gives every cell some rows. So an end date may come before its start date, a part may exceed its
+whole, and a diploma may have the wrong number of years. Cells against a declared order are emptied, and the rows of a
+cell exchange numbers until they obey.
 
 Privacy:
     Claim: free. Why: it is computed from earlier answers and from the user's declarations. Held by:
@@ -116,9 +115,8 @@ def in_order(
 ) -> np.ndarray:
     """Exchanges the larger numbers among rows of one cell, until none is below the smaller number of its row.
 
-    Within its cell a number depends on no other column, so exchanges change no relation of cells and no set of
-    numbers. Random pairs of rows exchange first. Then a cell with wrong rows is sorted, which finds an order if there
-    is one.
+    Within its cell a number depends on no other column, so exchanges change no relation of cells. Random pairs of rows
+    exchange first. Then a cell with wrong rows is sorted.
     """
     high = high.copy()
     for cell in np.unique(cells[low > high]):

@@ -76,13 +76,9 @@ class SynthesizerFit(Purchase, FitPlan["PrivateQueryable"]):
 class Synthesizer(Miner):
     """A model of the whole table that draws synthetic rows and estimates tables of any columns.
 
-    It queries the noisy table of each column, and then works in rounds. ``exp_mech`` selects the pair of
-    columns whose table the model fits worst, relative to the noise, and ``noisy_count`` queries this table.
-    A graphical model is fitted to all tables. With few rounds for many columns, pairs of columns that are in
-    no pair yet are chosen first. Five percent of epsilon query tables of random unmeasured pairs, which
-    estimate the model's error. Ten percent query a finer histogram of each numeric column, by which numbers
-    lie in their cells; cells far out with hardly more rows than noise are empty. Ten percent query the sums
-    of numbers and of their squares, where the policy declares no cuts, as far out as noise allows.
+    It queries the noisy table of each column, and then works in rounds. ``exp_mech`` selects the pair of columns whose
+    table the model fits worst, relative to the noise, and ``noisy_count`` queries this table. A graphical model is
+    fitted to all tables; further queries refine numbers and estimate the model's error (docs/synthesizer.md).
 
     Synthetic rows have the relations between pairs of columns, and of more columns as far as pairs
     determine them. Relations that exist only among three or more columns are lost.
@@ -92,11 +88,9 @@ class Synthesizer(Miner):
         columns: The columns of the model. None for all.
         cuts: Cut points for numeric columns, ``{"age": [30, 45]}``, or a number of intervals. Without:
             the cuts that the policy declares, else intervals of equal width and round numbers.
-        order: Pairs of numeric columns of the model of which the first is never the larger, like
-            ``[("from", "to")]``: parts and wholes, or dates. Their tables are queried first, and
-            synthetic rows keep the order.
-        random_state: Seed of the public randomness, which draws the pairs for the error, and with very many pairs
-            those among which a round chooses.
+        order: Pairs of numeric columns of the model of which the first is never the larger, like ``[("from", "to")]``.
+            Their tables are queried first, and synthetic rows keep the order.
+        random_state: Seed of the public randomness, which draws pairs.
 
     Attributes:
         model_: The fitted ``SyntheticTable``: ``sample``, ``table``, ``estimate``, ``quality``, ``numbers``.

@@ -2,7 +2,7 @@
 """``SyntheticTable`` is a synthesizer's fitted state: it draws rows and estimates tables.
 
 Privacy:
-    Claim: free. Why: all of it is computed from released tables (post-processing).
+    Claim: free (post-processing of released tables).
 """
 
 from __future__ import annotations
@@ -232,9 +232,9 @@ class SyntheticTable:
 
         Columns: ``column``, ``mean``, ``deviation`` and ``most`` (in units of the column; days for dates), and
         ``noise`` (the standard deviation of the noise in the mean, in deviations of the column; NaN if all rows have
-        one number). With 95 % confidence, the deviation of the private rows is at most ``most``: so large it is if all
-        rows that noise can hide lie at the column's farther bound. Where ``most`` is much larger, few rows far out may
-        carry the deviation, and it is not to be trusted.
+        one number). With 95 % confidence, the deviation of the private rows is at most ``most``, its value if all rows
+        that noise can hide lie at the column's farther bound. If ``most`` is much larger than ``deviation``, do not
+        trust ``deviation``.
         """
         lines = []
         for number, spec in enumerate(self.specs):
@@ -309,7 +309,6 @@ class SyntheticTable:
         return f"{self!r}\n{self.quality.to_string(index=False)}\n{numbers}{self._inferred(2)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the model as plain lists, dicts, texts and numbers."""
         potentials = [[list(columns), table.ravel().tolist()] for columns, table in self.model.potentials.items()]
         bought = [
             [list(each.columns), str(each.epsilon), each.counts.tolist(), each.deviation]
@@ -332,7 +331,7 @@ class SyntheticTable:
 
     @classmethod
     def from_dict(cls, stored: Any) -> SyntheticTable:
-        """Reads what ``to_dict`` wrote. Raises ``QueryError`` unless it is whole and valid."""
+        """Reads a result of ``to_dict``; raises ``QueryError`` unless it is whole and valid."""
         if not isinstance(stored, dict) or stored.get("format") != FORMAT or stored.get("version") != VERSION:
             raise QueryError(
                 f"this is no stored synthesizer: its `format` must be {FORMAT!r}, its `version` {VERSION}."
@@ -431,7 +430,6 @@ class SyntheticTable:
         return shown.mask(missing) if missing.any() else shown
 
     def _fine(self, name: str, starts: np.ndarray) -> FineNumbers:
-        """The fine histogram of a numeric column; by default one piece for each cell."""
         return self.fine.get(name) or FineNumbers(starts, np.zeros(len(starts)), 1.0)
 
     def _within(self, column: Numeric, name: str, condition: tuple[Any, ...]) -> Interval:
