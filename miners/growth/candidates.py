@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The possible splits and cells of attributes, by the public schema and the caller's parameters.
 
-A numeric column is cut at points of its public grid; a categorical one is split into its values, or
-into groups of them.
-
-Criteria judge splits: as scores for noisy selection, and as quantities of noisy tables. A new
-criterion is one ``Criterion`` in ``CRITERIA`` (classes) or ``REGRESSION_CRITERIA`` (a mean).
+A new criterion is one ``Criterion`` in ``CRITERIA`` (classes) or ``REGRESSION_CRITERIA`` (a mean).
 """
 
 from __future__ import annotations
@@ -199,9 +195,8 @@ def levels_carried(schema: Schema, names: Sequence[str], rows: float, epsilon: E
 def default_levels(schema: Schema, names: Sequence[str], rows: float, epsilon: Epsilon) -> int:
     """The default number of levels of a tree of classes: the supported number, or one if nearly one.
 
-    A very clear split is found with less epsilon than the rule demands. If the rule is further off, the majority vote
-    needs the whole budget. There are fewer levels if choosing would take longer than reading: each level has twice the
-    nodes of the one above.
+    A very clear split is found with less epsilon than the rule demands. There are fewer levels if choosing would take
+    longer than reading.
     """
     # 1,000,000 rows of 14 attributes with 12,600 candidates: 2^23 / 12,600 = 664 nodes, so nine levels.
     nodes = max(MAX_SCORED, SCORED_SHARE * rows * len(names)) / _all_candidates(schema, names)
@@ -238,8 +233,6 @@ def _candidates(schema: Schema, name: str) -> int:
 def random_split(schema: Schema, names: Sequence[str], part: Part, random: np.random.Generator) -> Split | None:
     """A split by one of the attributes that can still split this part, at random; None for none.
 
-    It costs nothing, because it reads no row.
-
     A numeric attribute is cut in two at a random point of its remaining grid; a categorical one, once on each path, is
     split into two random groups of its values.
     """
@@ -261,7 +254,6 @@ def random_split(schema: Schema, names: Sequence[str], part: Part, random: np.ra
     return None
 
 
-# Intervals of equal width: all have a cut in the middle of the range, and few numbers change with max_rows.
 WIDTHS = (2, 4, 6, 8, 12, 16, 24, 32)
 PAIR_BINS, PAIR_CELLS = 6, 64  # intervals of a number in a pair of attributes, and its cells at most
 FEW_WIDTHS = 4  # up to so many widths, round numbers are powers of ten alone
@@ -302,9 +294,9 @@ class Grid:
 def public_cuts(schema: Schema, name: str, grid: Grid) -> tuple[CutPoint, ...]:
     """The default cuts of a column: equal widths, and round numbers.
 
-    Sums of money and counts crowd near zero, where equal widths are too wide. So the powers of ten
-    down to the column's grid are cuts too (and their negatives, and zero), and in the upper two
-    decades 2 and 5 times those: on 0 to 100,000 also 1, 10, 100, 1,000, 2,000, 5,000, ...
+    Sums of money and counts crowd near zero. So the powers of ten down to the column's grid are cuts too (and their
+    negatives, and zero), and in the upper two decades 2 and 5 times those: on 0 to 100,000 also 1, 10, 100, 1,000,
+    2,000, 5,000, ...
     """
     column = schema.numeric(name)
     points = [*equal_width(schema, name, grid.widths)]
@@ -465,10 +457,8 @@ def require_criterion(criterion: object, criteria: Iterable[str] = CRITERIA) -> 
 def gain(criterion: str, table: np.ndarray) -> float:
     """The quality of a split by its table of noisy counts, shape (parts, classes); higher is better.
 
-    Counts below 0 count as 0.
-
-    The quantities of Friedman & Schuster 2010, sec. 4.1 and 4.2, per row; for ``"gain_ratio"`` the information gain
-    over the split's own entropy.
+    Counts below 0 count as 0. The quantities of Friedman & Schuster 2010, sec. 4.1 and 4.2, per row; for
+    ``"gain_ratio"`` the information gain over the split's own entropy.
     """
     record = _EVERY[criterion]
     assert record.uncertainty is not None, criterion
@@ -489,10 +479,9 @@ def gain(criterion: str, table: np.ndarray) -> float:
 def printed_gain(criterion: str, table: np.ndarray, parts: np.ndarray) -> float:
     """The quality of a split by Algorithm 1 of Friedman & Schuster 2010.
 
-    For the information gain it is V_A = sum of N_jc lg(N_jc / N_j), where N_j is a noisy count too.
-    It is not divided by the noisy rows, and H(C) is not added: exact counts would make both equal for
-    all attributes. N_jc may exceed N_j, and then its term is positive. Counts of 0 and below, for
-    which the paper has no rule, have the term 0.
+    For the information gain it is V_A = sum of N_jc lg(N_jc / N_j), where N_j is a noisy count too. Exact counts would
+    make the divisor n and H(C) equal for all attributes, so they are left out. N_jc may exceed N_j, and then its term
+    is positive. Counts of 0 and below have the term 0.
 
     Args:
         criterion: One of ``CRITERIA``; ``"gain_ratio"``, for which the paper has no form with counts,

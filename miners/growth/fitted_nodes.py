@@ -5,8 +5,7 @@ Counts are as released, calibrated, or estimated from all answers together; then
 pruned, by C4.5's error-based pruning on noisy counts.
 
 Privacy:
-    Claim: free. Why: functions of differentially private answers and of their public variances
-    (post-processing).
+    Claim: free (post-processing of answers and of their public variances).
 
 References:
     Quinlan 1993, "C4.5", ch. 4; Friedman & Schuster 2010, sec. 4.4 and Algorithm 3; privacy.md 4.1.
@@ -64,7 +63,6 @@ class OpenNode:
         if self.cells is None:
             self.cells, self.variance, self.cells_scale = np.asarray(cells, dtype=np.float64), variance, scale
             return
-        # 10 of variance 4, then 20 of variance 1: the second weighs 4/5, so 18 of variance 4/5.
         weight = self.variance / (self.variance + variance)
         self.cells = self.cells + weight * (cells - self.cells)
         self.variance, self.cells_scale = self.variance * variance / (self.variance + variance), None
@@ -82,8 +80,8 @@ def calibrate(children: Children, sizes: Sequence[float | None], cells: Sequence
     """Makes class counts of all nodes agree, by Friedman & Schuster's Algorithm 3.
 
     Top-down each node's rows are divided among its children in proportion to their noisy sizes; bottom-up a leaf's rows
-    are divided among the classes in proportion to their noisy counts, and added up. The paper divides by noisy sums,
-    which may be 0 or less: here numbers below 0 count as 0, and if all are 0, they are equal.
+    are divided among the classes in proportion to their noisy counts, and added up. Numbers below 0 count as 0, and if
+    all are 0, they are equal.
 
     Returns:
         Shape (nodes, cells); ``cells`` of inner nodes are not used.
@@ -152,8 +150,7 @@ def worth_keeping(
     rows have the probabilities p and fall into m leaves by chance, the distance is (m - 1) (1 - |p|^2) on average. It
     is larger if the split was chosen for a large distance.
 
-    Subtrees do not move to their parent's place, as C4.5 may do. No query shows the predictions for the rows of the
-    other branches there.
+    Subtrees do not move to their parent's place, as in C4.5: no query shows their predictions for the other branches.
 
     Args:
         children: The children of each node, the root first, parents before their children.
@@ -236,7 +233,7 @@ def _keeps(tree: Sequence[OpenNode], counts: np.ndarray, deviations: np.ndarray,
 
 
 def calibrated_nodes(grown: Sequence[OpenNode], classes: int, certainty: float) -> list[Node]:
-    """Calibrates sizes and leaves' counts by Friedman & Schuster's Algorithm 3; prunes."""
+    """Calibrates sizes and leaves' counts by ``calibrate``; prunes."""
     children = [open_node.children for open_node in grown]
     cells = calibrate(children, [open_node.size for open_node in grown], [open_node.cells for open_node in grown])
     return _nodes(

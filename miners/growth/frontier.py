@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frontier loop: how every tree of this package grows, alone or as one of a forest.
+"""The frontier loop, in which every tree of this package grows.
 
-Each step is one query of a whole level. A ``TreeStrategy`` has the differences between algorithms:
-the queries, their lines in a plan, the choice of splits. If an algorithm has the variants "best"
-and "paper", its file has a strategy for each.
+Each step is one query of a whole level. A ``TreeStrategy`` has the differences between algorithms and variants.
 
 Privacy:
     Claim: growing costs at most ``recipe.total``, in the policy's terms; exactly that unless a leaf
     that is reached early does not take the rest of its path.
-    Why: the nodes of a level are disjoint, also in several trees on disjoint rows, so a query of a
-    level costs as much as one of a single node (parallel composition). Along a path from the root
-    down, the steps of the recipe add up (sequential composition). The step ``STOP`` is one query of
-    whole trees, charged at their roots. The next query and the end of growth depend on the schema
-    and on earlier answers only. Held by: tests/unit/trees/test_trees.py.
+    Why: the nodes of a level are disjoint, also in several trees on disjoint rows, so a query of a level costs as much
+    as one of a single node (parallel composition). Along a path from the root down, the steps of the recipe add up
+    (sequential composition). The step ``STOP`` is one query of whole trees, charged at their roots. All queries follow
+    from the schema and earlier answers. Held by: tests/unit/trees/test_trees.py.
 """
 
 from __future__ import annotations
@@ -50,8 +47,7 @@ def ask_ends(parts: Parts, schema: Schema, target: str, epsilon: Epsilon, within
     of two rows at 2 and 8 on a range from 0 to 10 the ends are 0.8 + 0.2 and 0.2 + 0.8. Values
     outside count as its ends; without a range these are the target's bounds.
 
-    These are the two bins of the layer's average: the noise in each end is that of a count at the
-    same epsilon, and the number of rows costs nothing more. A noisy end below 0 counts as 0.
+    These are the two bins of the layer's average, each with the noise of a count. A noisy end below 0 counts as 0.
     """
     column = schema.numeric(target)
     low, high = map(column.number, column.cells_within(within, target))
@@ -228,7 +224,6 @@ class TreeStrategy(StepQueries):
         return estimated_nodes(trees, self.cells, self.problem.classes, self.certainty)
 
     def first_level(self) -> Self:
-        """The growth of one level."""
         return self if self.depth <= 1 else replace(self, depth=1)
 
     # Choices
@@ -272,8 +267,8 @@ def in_pieces(ask: Callable[[Any, Any], list[Any]], parts: Any, entries: Sequenc
 def rehearsing(handle: PrivateQueryable) -> Iterator[tuple[PrivateQueryable, list[Request]]]:
     """Gives a handle with dummy answers and the list of its queries; then previews its last query of each kind.
 
-    So the preview refuses a query before any query is paid for. All parts are as large as possible, and at most one
-    part chooses, the first of its candidates.
+    So a query is refused before any query is paid for. All parts are as large as possible, and at most one part
+    chooses.
     """
     last: dict[tuple[type[Query], type | None], tuple[Session, Request]] = {}
     asked: list[Request] = []
@@ -434,7 +429,6 @@ def _describe(level: Level, step: Step, strategy: TreeStrategy) -> None:
 
 
 def _ask_classes(level: Level, epsilon: Epsilon, strategy: TreeStrategy) -> None:
-    """Queries the cells of all these nodes in one request."""
     scale = count_scale(strategy.schema, epsilon)
     for node, cells in zip(level.nodes, strategy.describe(level.parts, epsilon), strict=True):
         node.observe(cells, count_variance(scale), scale)
@@ -443,8 +437,7 @@ def _ask_classes(level: Level, epsilon: Epsilon, strategy: TreeStrategy) -> None
 def _worth_splitting(level: Level, grown: int, chosen: int, strategy: TreeStrategy) -> np.ndarray:
     """The nodes of a level that are split, shape (nodes,): the large ones, the largest first.
 
-    A tree needs no more leaves than the table has rows, and a great depth would make millions. So
-    the largest nodes are split while one request can name their children, and the ledger can keep their answers. A
+    The largest nodes are split while one request can name their children, and the ledger can keep their answers. A
     request names its parts and all parts above them; the request that ends paths names all nodes.
     """
     sizes = np.array([node.rows for node in level.nodes])

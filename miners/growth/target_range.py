@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The range of a numeric target's rows, within bounds that may be a thousand times too wide.
 
-Noise in sums and averages of a target is as wide as the range to which its values are clamped. So
-scorecards, trees and forests first query a coarse histogram of the target, then one of the range
-that it shows, and clamp to the range that the last one shows.
+Noise in sums of a target is as wide as the range to which its values are clamped. So miners query a coarse histogram of
+the target, then one of the range that it shows, and clamp to the range of the last one.
 
 Privacy:
-    Claim: free beside the histograms, which are counts that a fit pays for.
-    Why: the range is a function of noisy counts (post-processing). A query within it follows from
-    earlier answers (sequential composition of adaptive queries, privacy.md 1.2). Held by:
-    tests/unit/growth/test_target_range.py.
+    Claim: free beside the histograms. Why: the range is a function of noisy counts, and later queries may follow from
+    earlier answers (privacy.md 1.2). Held by: tests/unit/growth/test_target_range.py.
 """
 
 from __future__ import annotations
@@ -81,11 +78,7 @@ class TargetRange:
         return np.unique(np.minimum(edges, self.column.cells))
 
     def nearer(self, counts: np.ndarray, scale: float) -> TargetRange:
-        """The range from the first to the last sum of counts that is no noise; unchanged for none.
-
-        Under bounds a thousand times too wide, the noise of bins without rows would move the mean by more than all rows
-        do.
-        """
+        """The range from the first to the last sum of counts that is no noise; unchanged for none."""
         edges, deviation, ends = self.edges, standard_deviation(scale), list[int]()
         counts = counts[: len(edges) - 1]
         for rows in (counts, counts[::-1]):

@@ -78,11 +78,9 @@ class C45Paper(Published):
 class DiffPC45(GreedyTree):
     """A decision tree that finds its own split points, grown level by level on a private handle.
 
-    A numeric attribute is split in two at a point of its public grid. A categorical attribute is
-    split into two groups of its values ("best") or into all of its values ("paper"). One noisy
-    selection for each node chooses attribute and point together. All nodes of a level are one
-    request and one charge. Splits that improve neither the predicted class nor the class
-    probabilities are pruned.
+    A numeric attribute is split in two at a point of its public grid. A categorical attribute is split into two groups
+    of its values ("best") or into all of its values ("paper"). One noisy selection for each node chooses attribute and
+    point together. Splits that improve neither the predicted class nor the class probabilities are pruned.
 
     Args:
         epsilon: The cost of ``fit``, in the policy's own terms.
@@ -115,14 +113,7 @@ class DiffPC45(GreedyTree):
         tests/unit/budget/test_recipe.py.
 
     Notes:
-        Differences of "best" from the paper at equal epsilon (privacy.md 2.7 and 6): one selection
-        over all pairs of attribute and cut, instead of one for each numeric attribute and another
-        among the results; exponents without the factor 2; no sizes; consistent counts instead of
-        Algorithm 3; class probabilities that are shrunk towards the parent's according to the
-        noise. Trade-offs that measured better: "gini", two groups of values, fixed depth without a
-        stop test, a sixth of epsilon for the leaves. "paper" selects by the textbook exponential
-        mechanism with its factor 2 and calibrates counts by Algorithm 3. Subtrees are pruned to
-        leaves, not raised: see ``miners.growth.fitted_nodes``.
+        docs/papers.md has the differences from the paper.
 
     References:
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.3, 4.4, Algorithm

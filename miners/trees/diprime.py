@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DiPriMe trees and forests, for classes and means (Consul & Williamson 2020).
-
-Forests are trees on shards: ``tree_miner.py`` grows them.
-"""
+"""DiPriMe trees and forests, for classes and means (Consul & Williamson 2020)."""
 
 from __future__ import annotations
 
@@ -380,8 +377,8 @@ class DiPriMeForestClassifier(Classifier, DiPriMeForest):
         criterion: ``"gini"`` (None) or ``"max"`` (correctly classified rows).
         rows: ``"shards"``: each row is in one tree, by an independent random draw. ``"all"``: all
             rows are in every tree, and the trees divide epsilon.
-        variant: ``"best"``, or ``"paper"`` for the published mechanism; where that is not private,
-            for the intended one.
+        variant: ``"best"``, or ``"paper"`` for the published mechanism; where that is not private, for the intended
+            one.
         stopping: The fraction of the leaves' epsilon, from 0.001 to 0.999, for one query of all
             grown trees: which nodes have too few rows to stay split? Its cost does not depend on
             the depth. None to keep all splits.
@@ -410,16 +407,9 @@ class DiPriMeForestClassifier(Classifier, DiPriMeForest):
         tests/privacy/test_diprime.py.
 
     Notes:
-        The published algorithm, and the code that was released with it, is not epsilon-DP in
-        several places (privacy.md 2.8): it divides the noise in a mean by the private number of
-        rows, stops at exactly empty nodes, and makes shards of exactly equal size; the code spends
-        epsilon / 2 on each of K medians. "paper" corrects these points: two-bin averages, fixed
-        depth, independent draws, 1/K of epsilon for each median. Differences of "best": the choice
-        among medians has no factor 2 in its exponent and considers all columns; all splits get four
-        fifths of epsilon; estimates of all nodes agree; class probabilities are shrunk towards the
-        parent's according to the noise; the depth follows from public facts. One tree is the
-        default, because more trees, each with fewer rows or less epsilon, were not better at the
-        measured sizes and budgets (docs/forests.md).
+        The published algorithm and its code are not epsilon-DP in several places, which "paper" corrects
+        (docs/papers.md). One tree is the default, because more trees were not better at the measured sizes and budgets
+        (docs/forests.md).
 
     References:
         Consul & Williamson 2020, "Differentially Private Median Forests for Regression and
@@ -439,39 +429,19 @@ class DiPriMeForestClassifier(Classifier, DiPriMeForest):
 class DiPriMeForestRegressor(Regressor, DiPriMeForest):
     """A forest that predicts the mean of a numeric column.
 
-    It grows like a ``DiPriMeForestClassifier``, whose arguments it has.
+    It grows like a ``DiPriMeForestClassifier``, and has its arguments and attributes, without ``classes_``.
 
     Two histograms of the target first estimate the range of most of its values. Splits and means
     clamp values to this range, so the declared bounds may be wide. "paper" uses the declared
     bounds. Rows without a value do not count.
 
-    Args:
-        epsilon: The cost of ``fit``, in the policy's own terms.
-        n_estimators: As there.
-        max_depth: As there.
-        max_features: As there.
-        rho: As there.
-        criterion: ``"absolute_error"``, about medians (None), or ``"squared_error"``, about means
-            (None with ``variant="paper"``). A row changes the absolute error by a smaller fraction
-            of the gain of good splits, mainly if few rows have extreme values.
-        rows: As there.
-        variant: As there.
-        stopping: As there.
-        attributes: As there.
-        random_state: As there.
-
-    Attributes:
-        forest_: The fitted ``Forest``.
-        schema_: The public schema under which it was grown.
-        cost_: The cost of the last ``fit``, exact.
+    ``criterion`` is ``"absolute_error"``, about medians (None), or ``"squared_error"``, about means (None with
+    ``variant="paper"``). A row changes the absolute error by a smaller fraction of the gain of good splits.
 
     Privacy:
-        Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: as for ``DiPriMeForestClassifier``, with a two-bin average of each leaf instead of its
-        histogram. The two histograms of all rows have their fraction of epsilon, and the range
-        follows from their answers. The paper's mean with noise W / (n epsilon) is not private,
-        because n is private (privacy.md 2.3): tests/privacy/test_diprime.py shows it. Held by:
-        tests/unit/trees/test_forests.py, tests/privacy/test_diprime.py.
+        As for ``DiPriMeForestClassifier``, with a two-bin average of each leaf instead of its histogram (the paper's
+        mean is not private: privacy.md 2.3). The two histograms of all rows have their fraction of epsilon, and the
+        range follows from their answers. Held by: tests/unit/trees/test_forests.py, tests/privacy/test_diprime.py.
 
     References:
         Consul & Williamson 2020, "Differentially Private Median Forests for Regression and

@@ -53,9 +53,8 @@ class ID3Paper(Published, ID3Best):
 class DiffPID3(GreedyTree):
     """A decision tree with multiway splits, grown level by level on a private handle.
 
-    Each node has a query for its size. A large node is split by one noisy selection among all
-    attributes that its path has not used. A small node is a leaf and gets a class histogram. All
-    nodes of a level are one request and one charge.
+    Each node has a query for its size. A large node is split by one noisy selection among all attributes that its path
+    has not used. A small node is a leaf and gets a class histogram.
 
     Categorical attributes are split into their values. Numeric ones are split at the points given
     in ``cuts``, else at those that the policy declares, else into 10 intervals of equal width over
@@ -90,15 +89,7 @@ class DiffPID3(GreedyTree):
         tests/unit/budget/test_recipe.py.
 
     Notes:
-        Differences of "best" from the paper at equal epsilon (privacy.md 6): the layer selects by
-        permute-and-flip without the factor 2. A node has a query for its class histogram instead of
-        its size, at the same cost. A leaf has one histogram at 2e, and an early leaf one at the
-        rest of its path's epsilon. Least squares make the counts of all nodes consistent, so the
-        counts of inner nodes improve the leaves. These changes are never worse, except the
-        histogram, whose sum is a noisier size for more than two classes. One trade-off measured
-        better: a node is split from half of the size that the paper's rule needs. "paper" selects
-        by the textbook exponential mechanism with its factor 2, queries size and classes of leaves
-        at e each, and leaves the rest of an early leaf's path unspent. A missing target is no
+        docs/papers.md has the differences from the paper. A missing target is no
         class: such rows count in the sizes of "paper" only.
 
     References:
@@ -222,9 +213,8 @@ class SuLQPaper(Published, NoisyTables):
 class SuLQID3(GreedyTree):
     """A decision tree with multiway splits, each chosen by noisy counts of every attribute.
 
-    It queries a table of class counts for each attribute and node, where ``DiffPID3`` queries one
-    noisy selection. It is the baseline of ``DiffPID3``. Every criterion, also the gain ratio, is
-    computed from these tables at no further cost.
+    It queries a table of class counts for each attribute and node, where ``DiffPID3`` queries one noisy selection.
+    Every criterion, also the gain ratio, is computed from these tables at no further cost.
 
     Args:
         epsilon: The cost of ``fit``, in the policy's own terms.
@@ -253,13 +243,8 @@ class SuLQID3(GreedyTree):
         tests/unit/budget/test_recipe.py.
 
     Notes:
-        "best" (privacy.md 6) has four times the epsilon for each cell of the tables, hence a
-        quarter of the noise. The table of the chosen attribute counts as an answer about the
-        children, and the other tables as answers about the node; all enter the least squares. The
-        decision to split a node uses its counts in its parent's table, at no cost. A missing target
-        is no class: such rows count in the sizes of "paper" only. "paper" ranks attributes by V_A as
-        Algorithm 1 prints it. "best" ranks by information per noisy row, H(C) included: without noise
-        the same order, with noise it finds the right attribute more often.
+        docs/papers.md has the differences from the paper. A missing target is no class: such rows count in the sizes of
+        "paper" only.
 
     References:
         Friedman & Schuster 2010, "Data Mining with Differential Privacy", sec. 4.1, Algorithm 1.

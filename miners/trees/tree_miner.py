@@ -1,20 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common code of trees and forests: checks, ``fit`` and ``plan``.
 
-A miner checks its parameters and turns them into strategies. Each strategy grows one frontier: a
-tree on all rows, or a tree on each of several shards.
-
-``GreedyTree`` is the base of SuLQ-ID3, DiffPID3 and DiffPC4.5: each node gets the split that seems
-best.
+A miner checks its parameters and turns them into strategies. Each strategy grows one frontier: a tree on all rows, or a
+tree on each of several shards.
 
 Privacy:
     Claim: a fit costs at most the sum of its recipes' totals, in the policy's terms.
-    Why: the range of a numeric target is queried from all rows first, and trees get the rest
-    (sequential composition). Trees on shards are grown from disjoint parts of the table (an
-    independent keyed coin for each row says which), so all of them together cost as much as one.
-    Trees on the same rows get recipes that add up to the total. The columns that a node looks at are
-    drawn without the rows.
-    Held by: tests/unit/trees/test_trees.py, tests/unit/trees/test_forests.py.
+    Why: the range of a numeric target is queried from all rows first, and trees get the rest (sequential composition).
+    Shards are disjoint (an independent keyed coin for each row), so all their trees together cost as much as one. Trees
+    on the same rows get recipes that add up to the total. The columns of a node are drawn without the rows. Held by:
+    tests/unit/trees/test_trees.py, tests/unit/trees/test_forests.py.
 """
 
 from __future__ import annotations
@@ -114,7 +109,7 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[S]):
         return sum((*self.first.problem.looks, *(strategy.recipe.total for strategy in self.strategies)), ZERO)
 
     def rehearse(self, handle: PrivateQueryable) -> Storage:
-        """Rehearses the growth of one level. The ledger has to keep the roots and one split of each tree."""
+        """Rehearses the growth of one level; the ledger has to keep the roots and one split of each tree."""
         return self._storage(self._bytes(handle))
 
     def require(self, handle: PrivateQueryable) -> Self:
@@ -189,8 +184,8 @@ def problem_of(miner: Any, schema: Schema, target: str, *, finds_range: bool = T
 def _with_looks(schema: Schema, epsilon: Epsilon) -> tuple[Epsilon, ...]:
     """The cost of each query for a target's range, and the rest; no query if none could show the range.
 
-    Each query shows a quarter of the rows of a table of ``max_rows``, within the limits. It costs slightly more than
-    the one before: with different losses they are different queries, and ``reuse`` finds the answer of each.
+    Each query shows a quarter of the rows of a table of ``max_rows``, within the limits. Their losses differ, so that
+    ``reuse`` finds the answer of each.
     """
     shown = PLAIN * standard_deviation(count_scale(schema, epsilon)) / schema.max_rows  # of epsilon, all rows in a bin
     if shown > MOST_LOOK:
@@ -266,7 +261,6 @@ class GreedyStrategy(TreeStrategy):
         return [split for split in self.splits if split.column not in used]
 
     def max_parts(self, node: OpenNode) -> int:
-        """The largest number of parts of a node's open splits."""
         return max((parts for column, parts in self._parts.items() if column not in node.used), default=1)
 
     @cached_property
@@ -285,7 +279,6 @@ class GreedyStrategy(TreeStrategy):
 
     @cached_property
     def _size_noise(self) -> float:
-        """Standard deviation of a node's noisy size."""
         epsilons = {step.name: step.epsilon for step in self.recipe.levels[0]}
         return math.sqrt(2) * count_scale(self.schema, next(epsilons[name] for name in JUDGED_BY if name in epsilons))
 
@@ -419,8 +412,8 @@ class GreedyTree(Classifier, GrownMiner):
         Args:
             schema: The public schema, ``handle.schema``.
             target: The column to predict; without it the plan assumes the widest column.
-            rows: The number of rows of the table, if it is known; by default the schema's
-                ``max_rows``. It serves the warning only.
+            rows: The number of rows of the table, if it is known; by default the schema's ``max_rows``. It serves the
+                warning only.
         """
         if target is not None:
             return super().plan(schema, target, rows=rows)
