@@ -63,7 +63,6 @@ class Components(LinearState):
         covariance = debiased(covariance, moments.deviation / float(rows[0])) * np.outer(units, units)
         values, vectors = np.linalg.eigh(covariance)
         variances, directions = np.maximum(values[::-1], 0), vectors[:, ::-1].T
-        # The sign of a direction is chosen so that its largest entry is positive.
         largest = np.abs(directions).argmax(axis=1)
         directions = directions * np.sign(directions[np.arange(len(directions)), largest])[:, None]
         return cls(coordinates, scaled, float(variances.sum()), mean, directions[:count], variances[:count])
@@ -111,7 +110,7 @@ class Components(LinearState):
 
 
 def debiased(covariance: np.ndarray, deviation: float) -> np.ndarray:
-    """Removes from a covariance the bias of its eigenvalues that noise of this deviation in each number causes.
+    """Removes from a covariance the bias of its eigenvalues by noise of this deviation in each number.
 
     Under noise of deviation s in d rows, an eigenvalue a > s √d of a symmetric matrix becomes about
     a + d s² / a. A smaller eigenvalue is hidden by the eigenvalues of the noise, which reach 2 s √d (Benaych-Georges &
@@ -149,8 +148,8 @@ class PCA(LinearMiner):
     Args:
         epsilon: The cost of ``fit``, in the policy's own terms.
         n_components: The number of components; None for all.
-        attributes: The columns. None for all numeric columns, or for all columns if none is
-            numeric. A categorical column becomes an indicator for each value except the first.
+        attributes: The columns. None for all numeric columns, or for all if none is numeric. A categorical column
+            becomes an indicator for each value except the first.
         scaled: Whether columns are divided by their standard deviations, as in a correlation.
             Otherwise they keep their units, as in a covariance.
 
@@ -209,7 +208,6 @@ class PCA(LinearMiner):
         return super().plan(schema, "" if target is None else target, rows=rows)
 
     def transform(self, X: Frame) -> np.ndarray:
-        """Rows along the components, shape (rows, components); ``X`` is a pandas or Arrow table."""
         return self._model.transform(X)
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
@@ -217,10 +215,7 @@ class PCA(LinearMiner):
         return np.array(self._model.names, dtype=object)
 
     def plot(self, ax: Axes | None = None, most: int = 8) -> Axes:
-        """Draws the loadings of the first components as a map, on a new figure beside shares of variance.
-
-        It needs matplotlib.
-        """
+        """Draws the loadings of the first components as a map, on a new figure beside shares of variance."""
         if ax is not None:
             return self._model.plot(ax, most)
         model, names = self._model, self._model.names[:most]

@@ -1,19 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Discriminants: each class is a normal distribution, with a common covariance or with its own.
 
-``LinearDiscriminant`` takes products of each class if public facts show that their noise is small. Classes
-are disjoint, so their products cost as much as those of one class. Otherwise it queries the sums of each class
-and the products of all rows, which have less noise, but weight a row differently. ``QuadraticDiscriminant``
-makes the same queries if the linear one takes products of each class: shapes follow from them at no cost.
-Otherwise it queries the sums and the products of each class, or has one shape. Noise in a covariance can make a
-small variance 0 or negative, so every eigenvalue is at least a fraction of the largest eigenvalue of the noise
-alone, the same for all classes. Means, sizes and covariances of classes shrink to those of all classes, as
-far as noise explains their differences.
-
-A class has a shape of its own only in its numeric columns: the variance of an indicator follows from its
-mean. Numbers with long tails are often far from the mean of every class, where a small difference of
-variances decides the class. The answers show long tails at no cost: shortening leaves less of their
-variance than of normal rows'. So the shape of a class shrinks by that share, too (``normal_share``).
+``LinearDiscriminant`` takes products of each class if public facts show that their noise is small. Classes are
+disjoint, so their products cost as much as those of one class. Otherwise it queries the sums of each class and the
+products of all rows, which have less noise, but weight a row differently. ``QuadraticDiscriminant`` makes the same
+queries if the linear one takes products of each class; otherwise it queries the sums and the products of each class, or
+has one shape. docs/linear.md explains floors of eigenvalues, shrinkage and long tails.
 """
 
 from __future__ import annotations
@@ -244,7 +236,6 @@ def classes_apart(
     numeric = np.array([entry.value is None for entry in coordinates.entries])
     apart = (covariances - pooled) * np.outer(numeric, numeric)
     signals = np.maximum((apart**2).sum(axis=(1, 2)) / numeric.sum() ** 2 - errors**2 - together**2, 0)
-    # Squared, because predictions use the inverse of a covariance, in which errors are larger.
     weights = (signals / (signals + errors**2 + 1e-300)) ** 2
 
     def pulled(weights: np.ndarray) -> np.ndarray:
@@ -262,7 +253,6 @@ class DiscriminantFit(LinearFit):
     """The fit of a discriminant."""
 
     def learn(self, handle: PrivateQueryable) -> Gaussians:
-        """Queries products, and sums of each class; returns the normal classes."""
         coordinates = Coordinates.asked(handle, self.schema, self.columns, self.costs[0])
         classes = handle.partition(Values(self.target))
         if self.sums:
@@ -348,9 +338,8 @@ class LinearDiscriminant(Classifier, LinearMiner):
 class QuadraticDiscriminant(LinearDiscriminant):
     """Quadratic discriminant analysis: normal classes, each with its own covariance.
 
-    A class has its own covariance of numbers, as far as noise and long tails let it be trusted. If public
-    facts (epsilon, ``max_rows``, the classes and columns) show that noise hides it, or no column is
-    numeric, all classes share one covariance, as in ``LinearDiscriminant``. The plan says so.
+    If public facts (epsilon, ``max_rows``, the classes and columns) show that noise hides a class's covariance of
+    numbers, or no column is numeric, all classes share one covariance, as in ``LinearDiscriminant``. The plan says so.
     Parameters, attributes and privacy are those of ``LinearDiscriminant``.
 
     Examples:

@@ -3,15 +3,14 @@
 
 There are two requests. The first is for the sums and squares of all numeric columns over their declared bounds; they
 give each column a centre and a deviation. The second is for ``Products`` of columns in these units, in which the
-expected norm of a row depends on the number of columns, not on bounds. The second corrects errors of the first, because
-it contains the constant: covariances are about the true means.
+expected norm of a row depends on the number of columns, not on bounds. The second contains the constant, so covariances
+are about the true means.
 
-A row whose products have a norm above a limit is shortened to the limit, and so counts less. The
-smallest limit is ``LIMIT`` of the expected norm of a normal row. The limit grows with epsilon and the
-square root of ``max_rows``, slower than the noise falls: finally no row is shortened, and the noise is
-small compared with the variation of rows. Numbers are clamped beyond the largest possible distance from
-the mean of ``max_rows`` numbers, if the grid of the sums allows it. Sums are in deviations: a row at
-the mean of all columns adds 1 to the constant and 0 to all other sums.
+A row whose products have a norm above a limit is shortened to the limit, and so counts less. The smallest limit is
+``LIMIT`` of the expected norm of a normal row. The limit grows with epsilon and the square root of ``max_rows``, slower
+than the noise falls. Numbers are clamped beyond the largest possible distance from the mean of ``max_rows`` numbers, if
+the grid of the sums allows it. Sums are in deviations: a row at the mean of all columns adds 1 to the constant and 0 to
+all other sums.
 """
 
 from __future__ import annotations
@@ -128,12 +127,10 @@ class Norm:
 
     @property
     def _size(self) -> float:
-        """The L1 norm of a normal row."""
         return self._columns_size + self.target_size
 
     @property
     def _expected(self) -> float:
-        """The norm of a normal row's products."""
         square = 1 + self.numeric + INDICATED * self.categorical + self.target_size**2
         return (self._size**2 + square) / 2
 
@@ -248,7 +245,7 @@ class Coordinates:
 
     @classmethod
     def unasked(cls, schema: Schema, columns: tuple[str, ...]) -> Self:
-        """Coordinates without scales: the plan of a query for products does not need them."""
+        """Coordinates without scales, for a plan."""
         return cls(
             schema, columns, tuple((0.0, 1.0) if name in schema.numeric_columns else None for name in columns), 3.0
         )
@@ -291,12 +288,10 @@ class Coordinates:
 
     @property
     def centres(self) -> np.ndarray:
-        """The centre of each coordinate, shape (entries,)."""
         return self.places[0]
 
     @property
     def deviations(self) -> np.ndarray:
-        """The unit of each coordinate, shape (entries,)."""
         return self.places[1]
 
     def target_size(self, norm: Norm) -> float:

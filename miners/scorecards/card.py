@@ -3,16 +3,13 @@
 
 Points come from noisy sums, with the uncertainty of the noise. A cell's points f have the public prior N(0, width²).
 Its noisy gradient G is about H f, with the variance H of the rows themselves and that of the noise; so f has the
-posterior mean width² H G / (H² width² + variance) and the posterior variance width² variance / (the same). Noise
-shrinks points: if H is indistinguishable from noise they are about 0.
-
-The noise is two-sided geometric and not normal, and the curvature is noisy too; so an interval of two deviations is a
-guide and no guarantee.
+posterior mean width² H G / (H² width² + variance) and the posterior variance width² variance / (the same). If H is
+indistinguishable from noise, points are about 0. The noise is not normal, and the curvature is noisy too, so an
+interval of two deviations is a guide and no guarantee.
 
 Privacy:
-    Claim: a card costs nothing to use, show, store or send. Why: it is computed from a public schema and from
-    differentially private answers (post-processing). Its JSON contains nothing else. Held by:
-    tests/unit/scorecards/test_card.py.
+    Claim: a card costs nothing to use, show, store or send (post-processing of answers). Its JSON contains nothing
+    else. Held by: tests/unit/scorecards/test_card.py.
 """
 
 from __future__ import annotations
@@ -78,8 +75,8 @@ def newton(
 def from_probability(step: Estimate, share: float, limit: float) -> Estimate:
     """Returns the points of a Newton step in log-odds, if all rows had one probability of the class.
 
-    Such a step gives the share of a cell's rows with the class without an error of second order.
-    Taken as log-odds it would go too far towards the rarer class.
+    Such a step is exact for the share of a cell's rows with the class; as log-odds it would go too far towards the
+    rarer class.
 
     Args:
         step: Of two classes, shape (cells, 1).
@@ -97,8 +94,8 @@ def from_probability(step: Estimate, share: float, limit: float) -> Estimate:
 def log_probabilities(tables: list[np.ndarray], totals: np.ndarray, scale: float) -> list[Estimate]:
     """Points from tables of classes, as in naive Bayes.
 
-    Tables of the same rows have the same class totals, so each table is adjusted to them, because the errors of many
-    tables' totals would add up. Counts are at least ``FEWEST`` noise scales.
+    Each table is adjusted to the common class totals, because the errors of many tables' totals would add up. Counts
+    are at least ``FEWEST`` noise scales.
 
     Args:
         tables: Noisy counts, each of shape (cells, classes).
@@ -129,9 +126,8 @@ def reliable_probabilities(
 ) -> np.ndarray:
     """Returns the share of the variance of each table's points that noise does not explain, 0 to 1.
 
-    If the squared differences of a table's cells are as large as by noise and chance, its share is
-    0; if they are four times as large, it is three quarters. The share of few cells has a large
-    error, so each share moves towards the mean of all, by its error.
+    If the squared differences of a table's cells are as large as by noise and chance, its share is 0; if they are four
+    times as large, it is three quarters. Each share moves towards the mean of all, by its error.
 
     Args:
         tables: Noisy counts, each of shape (cells, classes).
@@ -196,7 +192,7 @@ class Term:
     def plus(self, other: Term) -> Term:
         """Adds the points of a later step for the same cells.
 
-        Smaller deviations replace larger ones, because a later step corrects earlier noise.
+        Smaller deviations replace larger ones.
         """
         deviations = np.minimum(self.deviations, other.deviations)
         return Term(self.spec, self.points + other.points, deviations, np.maximum(self.weights, other.weights))
@@ -222,7 +218,6 @@ class Term:
     @property
     def spread(self) -> float:
         """The standard deviation of the points over rows, by weights: the importance of the attribute."""
-        # Points 256 and -256 of equal weight spread by 256: one logit.
         weights = self.weights + 1e-9
         mean = np.average(self.points, axis=0, weights=weights)
         return math.sqrt(np.average((self.points - mean) ** 2, axis=0, weights=weights).sum())
@@ -287,7 +282,7 @@ class Card(Shown):
 
     @property
     def importances(self) -> dict[str, float]:
-        """The importances of attributes, with sum 1; each attribute of a pair gets half of the pair's."""
+        """The importances of attributes, with sum 1; a pair's are halved."""
         total = sum(term.spread for term in self.terms)
         return {
             name: sum(term.spread / len(term.columns) for term in self.terms if name in term.columns) / total
@@ -356,7 +351,6 @@ class Card(Shown):
     @property
     def unit(self) -> float:
         """The printed points of one logit, or the units of the target in one grid cell."""
-        # 28.85 points to a logit: the odds double every 20.
         return DOUBLES / math.log(2) if self.numeric is None else float(self.numeric.width)
 
     @property
@@ -372,7 +366,6 @@ class Card(Shown):
 
     @property
     def start(self) -> np.ndarray:
-        """The printed start of every row, shape (outputs,)."""
         printed = self.printed(self.base)
         return printed if self.numeric is None else printed + float(self.numeric.origin)
 

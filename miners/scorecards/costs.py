@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The division of a scorecard's epsilon and its number of steps, by public facts.
 
-A fit is a list of queries: the start of scores (``base``), perhaps one table for each attribute,
-then steps. A step is one choice and the sums in the cells of the chosen attribute.
+A fit queries the start of scores (``base``), perhaps one table for each attribute, then steps: one choice and the sums
+in the cells of the chosen attribute each.
 
 Privacy:
-    Claim: all queries together cost the total exactly. Why: all are about the same rows, so
-    losses add up (sequential composition), and fractions are whole nano-epsilons. Held by:
-    tests/unit/scorecards/test_costs.py.
+    Claim: all queries together cost the total exactly. Why: all are about the same rows, so losses add up, in whole
+    nano-epsilons. Held by: tests/unit/scorecards/test_costs.py.
 """
 
 from __future__ import annotations
@@ -57,7 +56,6 @@ class FitCosts:
         bases: The costs of the queries for the start of scores: one query, or several for numbers, each in the range
             found by the one before.
         tables: The costs of the class tables of each attribute's cells; empty without tables.
-        starts: Whether points start from the tables.
     """
 
     bases: tuple[Epsilon, ...]
@@ -115,8 +113,7 @@ class FitCosts:
 def with_turns(epsilon: Epsilon, steps: Sequence[CardStep], turns: Collection[int]) -> tuple[CardStep, ...]:
     """The costs of some steps for a data owner that chooses at its own steps only.
 
-    The owner does not pay for the choices of others, so its own choices get the epsilon of all choices, or its sums if
-    it has none.
+    Its own choices get the epsilon of all choices, or its sums if it has none.
     """
     # An owner that chooses at two of three steps of equal cost gets 3/2 as much for each choice.
     choices = [0 if step.choice is None else step.choice.nano for step in steps]
@@ -150,7 +147,7 @@ def choice_fraction(attributes: int, cells: float) -> float:
 def base_fraction(attributes: int, cells: float) -> float:
     """The cost of the start of scores for each unit of a step; see ``choice_fraction``.
 
-    Two classes, or a mean and a deviation, are two cells of one more table, which is queried once.
+    The start is one more table, of two cells.
     """
     # 22 attributes of two cells: 1.41 / (1.76 + 1.41), nearly half a step; 14 of about 11: a quarter.
     return 2**0.5 / (math.log(attributes) ** 0.5 + cells**0.5)
@@ -171,8 +168,7 @@ def steps_that_pay(size: float, attributes: int, cells: float) -> int:
 def tables_for_two(size: float, attributes: int) -> float:
     """The weight of tables of all attributes for two classes; 0 if steps alone are better.
 
-    One step over all attributes at once serves a few attributes; many attributes repeat each other, and divide the cost
-    of tables.
+    Many attributes repeat each other, and divide the cost of tables.
     """
     few = 1 < attributes <= FEW_ATTRIBUTES
     return TABLES_FOR_TWO if few and tables_pay(size, 2, attributes, TABLES_FOR_TWO) else 0.0
@@ -182,7 +178,6 @@ def steps_after_tables(size: float, classes: int, attributes: int) -> int:
     """The useful number of steps after tables of all attributes, which correct double counts.
 
     Few attributes seldom count double, so their steps begin at more rows. Classes beyond three share the rows of three.
-    With fewer rows there are tables only.
     """
     replaced = TABLES_KNOW if attributes > FEW_ATTRIBUTES else TABLES_OF_FEW_KNOW
     # 50,000 rows of three classes, or as many rows in each class: 11 steps, of which tables replace 3.
@@ -198,7 +193,7 @@ def repeated(attributes: int) -> float:
 def tables_pay(size: float, classes: int, attributes: int, weight: float) -> bool:
     """Whether the average class has more rows than the noise in a count of its tables.
 
-    With fewer rows, a few chosen attributes serve better than the tables of all.
+    Otherwise a few chosen attributes serve better.
     """
     # Of 330 rows of six classes, each has 55; at epsilon .5 counts in tables of 34 attributes have noise of 98 rows.
     # The odds of two classes have the noise of both counts.
@@ -207,7 +202,6 @@ def tables_pay(size: float, classes: int, attributes: int, weight: float) -> boo
 
 def _growing(mean: float, factor: float, count: int) -> list[int]:
     """Weights that grow by a factor and have about this mean."""
-    # A mean of 250, factor 1.2, two steps: powers 1 and 1.2 of 2.2 are 227 and 273 of 500.
     powers = [factor**number for number in range(count)]
     return [max(1, round(mean * power * count / sum(powers))) for power in powers]
 

@@ -2,10 +2,7 @@
 """The objectives of a scorecard: two classes, many classes, or a mean.
 
 An objective has the start of scores, the loss whose derivatives a step sums, and the points that follow from the sums.
-
-``Asking`` sends a card's queries to the rows of one handle, or of several data owners. A fit queries rows for the start
-of scores, perhaps tables of classes, and in each step an attribute and the sums in its cells. The asking decides the
-cost of each query and the noise in the answer.
+``Asking`` sends a card's queries to one handle, or to several data owners.
 """
 
 from __future__ import annotations
@@ -236,7 +233,6 @@ class Objective(ABC):
         return everything
 
     def scale(self, epsilon: Epsilon) -> float:
-        """The scale of the noise in the sums of a step."""
         return count_scale(self.schema, epsilon) * self.bound
 
     def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
@@ -363,8 +359,7 @@ class _Classes(Objective):
     def rare(self, answers: Sequence[SumsAnswer]) -> tuple[str, ...]:
         """Warns of classes with fewer rows than four deviations of the smallest noise of a cell.
 
-        Random classes of 20 to 3,000 among 50,000 rows: from four deviations on shares were within a
-        factor of two, below two they were up to 15 times too large (docs/scorecards.md).
+        From four deviations on, shares were within a factor of two (docs/scorecards.md).
         """
         # Totals of many cells are noisier. Of 90 and 30 rows with noise of 10 and 20: (90 * 4 + 30) / 5 = 78.
         weights = [1 / (len(numbers) * max(scale, 1e-6) ** 2) for numbers, scale in answers]
@@ -389,9 +384,8 @@ class _Classes(Objective):
     def tabulated(self, card: Card, specs: Sequence[Values | Cuts], tables: list[np.ndarray], scale: float) -> Card:
         """Naive Bayes, more damped for more attributes, which repeat each other.
 
-        The start of scores is damped too: without noise such a card predicts as naive Bayes. It is not scaled for
-        noise, because its noise is the smallest: if tables are mostly noise, nearly all rows get the most frequent
-        class.
+        The start of scores is damped too, but not scaled for noise: if tables are mostly noise, nearly all rows get the
+        most frequent class.
         """
         counts = [table[:, : self.table_classes] for table in tables]
         # The total of a table of many cells is noisier: its weight is one over its cells.
@@ -453,8 +447,8 @@ class TwoClasses(_Classes):
 class ManyClasses(_Classes):
     """A score for each class, whose softmax are the class probabilities.
 
-    Tables of all attributes come first, which is naive Bayes: a count of a class costs less than a gradient, whose
-    entries of all classes move. Steps then correct double counts of the tables.
+    Tables of all attributes come first, because a count of a class costs less than a gradient, whose entries of all
+    classes move. Steps then correct double counts.
     """
 
     def steps(self, epsilon: Epsilon, cells: Sequence[int]) -> int:

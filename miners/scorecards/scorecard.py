@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scorecards: points for each value of each attribute, added up to a probability or a mean.
 
-A fit queries the start of scores, perhaps tables, and then makes steps.
-
 Privacy:
     Adjacency: the policy's. Claim: ``CardFit.fit`` costs what its ``FitCosts`` add up to.
-    Why: every query is about all rows (or about those that have a class, one part of a partition),
-    so losses add up. The query of a step follows from earlier answers alone (sequential composition
-    of adaptively chosen queries, privacy.md 1.2). Points are computed from answers (privacy.md
-    8.4). An ``Asking`` stands for one handle or for several data owners. Held by:
+    Why: every query is about all rows (or about those that have a class, one part of a partition), so losses add up,
+    also of adaptively chosen queries (privacy.md 1.2). Points are computed from answers (privacy.md 8.4). Held by:
     tests/contract/test_every_miner.py.
 """
 
@@ -314,11 +310,10 @@ class ScorecardMiner(Miner):
 class Scorecard(Classifier, ScorecardMiner):
     """A scorecard for classes: points for each value of each attribute add up to log-odds.
 
-    It is an additive model, much like a logistic regression on binned attributes, and fits on one
-    page. Component-wise boosting learns it. Each step selects the attribute whose cells have the
-    largest remaining error, queries the noisy gradient and curvature of its cells, and updates its
-    points according to the noise. With more than two classes or few attributes, noisy tables of all
-    attributes come first.
+    It is an additive model, much like a logistic regression on binned attributes. Each step of component-wise boosting
+    selects the attribute whose cells have the largest remaining error, queries the noisy gradient and curvature of its
+    cells, and updates its points according to the noise. With more than two classes or few attributes, noisy tables of
+    all attributes come first.
 
     On large tables its probabilities are well calibrated. On small tables noise shrinks the points,
     and probabilities move towards the middle (docs/scorecards.md). If attributes act together (a
@@ -354,9 +349,7 @@ class Scorecard(Classifier, ScorecardMiner):
         tests/contract/test_every_miner.py.
 
     Notes:
-        The fraction of a choice and the number of steps follow from the numbers of attributes and cells,
-        ``max_rows`` and ``epsilon``; later steps get more than earlier ones. docs/defaults.md has the rule
-        and the measurements.
+        docs/defaults.md has the rule for the fraction of a choice and the number of steps.
 
     References:
         Bühlmann & Yu 2003, "Boosting with the L2 loss"; Lou et al. 2012, "Intelligible models for
@@ -382,28 +375,12 @@ class Scorecard(Classifier, ScorecardMiner):
 class ScorecardRegressor(Regressor, ScorecardMiner):
     """A scorecard for the mean of a numeric column: each value of an attribute adds units of the target.
 
-    It makes the steps of ``Scorecard`` on clamped residuals. Noisy histograms of the target give the
-    start of the scores and the bound of the residuals.
-
-    Args:
-        epsilon: The cost of ``fit``, in the policy's own terms.
-        steps: The number of steps, each of which selects one attribute, 0 to 200; None for a number
-            that follows from public facts (epsilon, ``max_rows``).
-        attributes: The columns to use. None for all but the target.
-        cuts: Cut points for numeric attributes; see ``Scorecard``.
-        pairs: Whether steps may choose pairs of attributes; see ``Scorecard``.
-
-    Attributes:
-        card_: The fitted ``Card``.
-        feature_importances_: The importance of each column; they add up to 1.
-        schema_: The public schema of the fit.
-        cost_: The cost of the last ``fit``, exact.
+    It makes the steps of ``Scorecard`` on clamped residuals, and has its arguments and attributes, without
+    ``classes_``. Noisy histograms of the target give the start of the scores and the bound of the residuals.
 
     Privacy:
-        Adjacency: the policy's. Claim: ``fit`` is ``epsilon``-DP, in the policy's own terms.
-        Why: as for ``Scorecard``. A residual is clamped to a bound that follows from an earlier
-        answer. The residual and the row's count are two bins that together cost this bound
-        (privacy.md 8.4).
+        As for ``Scorecard``. A residual is clamped to a bound that follows from an earlier answer. The residual and the
+        row's count are two bins that together cost this bound (privacy.md 8.4).
         Exact: nano-epsilons. Held by: tests/unit/scorecards/test_costs.py,
         tests/contract/test_every_miner.py.
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scorecard as text, as HTML for notebooks, as a picture, and the points of one row as a table.
 
-The picture has a panel for each attribute, the most important first. With one output a panel shows points with
-intervals: steps over the cells of a numeric attribute, a line for each value of a categorical one. With several it is a
-map of classes and cells, white for points that are indistinguishable from 0.
+The picture has a panel for each attribute, the most important first: points with intervals, or for several outputs a
+map of classes and cells.
 """
 
 from __future__ import annotations
@@ -267,7 +266,6 @@ def _values(ax: Axes, card: Card, term: Term, scale: tuple[float, float]) -> Non
 
 
 def _map(ax: Axes, card: Card, term: Term, largest: float) -> None:
-    """Draws classes against cells, white for points that are indistinguishable from 0."""
     points, margins = (numbers.T for numbers in _with_margins(card, term))
     is_clear = np.abs(points) > margins
     ax.imshow(np.where(is_clear, points, 0), cmap="RdBu", vmin=-largest, vmax=largest, aspect="auto")
