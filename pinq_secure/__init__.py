@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Secure multi-party computation of trees and scorecards, on secret shares.
 
-Each part uses those before it: ``mpc`` computes with secrets, ``id3`` grows trees from them, ``sums`` opens noisy sums
-for miners that need counts, ``session`` has the agreement of the parties and their messages. ``secure_id3`` is the
-estimator; ``provider`` joins a session with a policy's rows, ``booking`` pays from its ledger, ``commands`` are ``pinq
-secure``. Read ``mpc/arithmetic.py`` first. The package stands above ``pinq`` and ``miners``. Names are imported at
-their first use: a party's process needs neither scikit-learn nor pandas.
+Read ``mpc/arithmetic.py`` first. The package stands above ``pinq`` and ``miners``. Names are imported at their first
+use: a party's process needs neither scikit-learn nor pandas.
 """
 
 from __future__ import annotations

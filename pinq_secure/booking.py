@@ -68,8 +68,7 @@ class LedgerBooking:
     def require_same_rows(self, holding: Holding) -> None:
         """Refuses to continue with other rows than those whose noise other parties may have seen.
 
-        This party alone sees the reason, because its rows decide. If nothing was paid yet, the session begins anew with
-        the other rows.
+        This party alone sees the reason, because its rows decide. If nothing was paid yet, the session begins again.
         """
         order = np.lexsort(holding.codes)  # an engine lists rows in any order
         self._rows = holding.codes[:, order].tobytes() + holding.counts[order].tobytes()
@@ -173,7 +172,6 @@ class LedgerBooking:
                 )
 
     def keep(self, number: int, opened: str) -> None:
-        """Stores the opened values of a round, once."""
         if self._session.nano:
             self._ledger.answer(self._analyst, self._id(number), opened)
 

@@ -6,19 +6,15 @@
     fit ── affordable? ── encode ── agree ── charge, share, open, keep: a round at a time ── result
     policy  ledger        engine    hash     ledger  shares only
 
-``session`` has the protocols, and ``booking`` the payments.
-
 Privacy:
     With noise, what a session opens is epsilon-DP for the rows of every party together, in the session's adjacency and
     privacy unit, which must be the policy's. The implementation claims that (pinq_secure/id3/public_tree.py). Each
-    round is charged to the grant of ``analyst`` before anything of it is sent, by the rule for queries, and its opened
-    values are its answer in the ledger. A run that broke off begins again from those answers. Without noise the exact
-    result leaks, which no epsilon describes: the policy must declare ``secure: exact``, and the log gets an event
-    instead of a charge. Refusals follow from session, policy and ledger, never from rows that the policy admits: a
-    table with more than its ``max_rows``, for which there is no claim and no field, never takes part. One refusal
-    follows from rows, and only this party sees it: a session that began with other rows does not continue with these,
-    because a repeated round would get a second noise. Held by: tests/e2e/test_secure_session.py,
-    tests/integration/test_secure_provider.py.
+    round is charged to the grant of ``analyst`` before anything of it is sent, and its opened values are its answer in
+    the ledger. Without noise the exact result leaks, which no epsilon describes: the policy must declare ``secure:
+    exact``, and the log gets an event instead of a charge. Refusals follow from session, policy and ledger, never from
+    rows that the policy admits: a table with more than its ``max_rows``, for which there is no claim and no field,
+    never takes part. One refusal follows from rows, and only this party sees it: a session that began with other rows
+    does not continue with these. Held by: tests/e2e/test_secure_session.py, tests/integration/test_secure_provider.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``SecureID3`` is the estimator: its input is all parties' tables, its result their common model.
-
-It is for trials of a session of several machines.
-"""
+"""``SecureID3`` learns from all parties' tables in one process, for trials of a session of several machines."""
 
 from __future__ import annotations
 
@@ -69,8 +66,7 @@ class SecurePlan(Shown):
 class SecureID3(Classifier, GrownMiner):
     """ID3 by secure multi-party computation of at least three parties (de Hoogh et al. 2014).
 
-    ``fit`` gets all tables, so it protects nothing; it shows the values that the parties would
-    learn. ``pinq secure join`` runs the protocol between processes and machines.
+    ``fit`` gets all tables, so it protects nothing; ``pinq secure join`` runs the protocol between machines.
 
     Args:
         protocol: ``"sid3p"``, the cheapest: each party shares counts of its own rows. ``"sid3"``:

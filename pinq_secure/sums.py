@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``SecureFederation`` presents several parties as one owner, with the noise of one.
 
-A miner uses it as a ``CountSource``, for counts or for sums of derivatives. In a session every party runs the same
-miner on the same public answers (``fit_jointly``), so all send the same queries in the same order; each adds up over
-its rows, exactly (``OwnRows``), and shares the numbers with its share of the noise. ``noisy_sum`` is the smallest
-useful part, for other miners: the sum of all parties' histograms.
+In a session every party runs the same miner on the same public answers (``fit_jointly``), so all send the same queries
+in the same order; each adds up over its rows (``OwnRows``), and shares the numbers with its share of the noise.
+``noisy_sum`` is the smallest part, for other miners.
 
 Noise of many units takes long to draw jointly, so each party first rounds derivatives, in units of 2^-16 rows, to
 coarser ones: up or down at random, so that no sum is biased.
@@ -241,7 +240,6 @@ class JointSum:
 
     @property
     def size(self) -> int:
-        """The number of sums."""
         return sum(math.prod(addition.shape) for addition in self.additions)
 
     def table(self, rows: OwnRows, source: Bits) -> np.ndarray:
@@ -249,12 +247,10 @@ class JointSum:
         return np.concatenate([addition.table(rows, source).ravel() for addition in self.additions])
 
     def noise(self, honest: int, source: Bits, plays: int = 1) -> np.ndarray:
-        """This process's noise; see ``own_noise``."""
         return np.concatenate([own_noise(one.shape, one.loss, honest, source, plays).ravel() for one in self.additions])
 
     def cut(self, sums: np.ndarray) -> list[np.ndarray]:
         """Cuts concatenated numbers into arrays again."""
-        # Arrays of 2 x 3 and of 4 cells were added as one of 10, which is cut at 6.
         shapes = [addition.shape for addition in self.additions]
         ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
         pieces = np.split(sums.astype(np.int64), ends)
@@ -336,7 +332,7 @@ class SecureFederation(Shown, CountSource):
     ) -> SecureFederation:
         """Makes a federation of all parties in this process.
 
-        The numbers have the same distribution, but the parties are not protected from this process.
+        The parties are not protected from this process.
 
         Args:
             tables: One pandas or Arrow table for each of at least three parties.
@@ -444,7 +440,6 @@ class SecureFederation(Shown, CountSource):
         return self._variance_factor * 2 * scale**2
 
     def spent(self) -> dict[str, Fraction | None]:
-        """The cost of the queries so far to each party."""
         return {ALL: self.budget.spent}
 
     def budgets(self) -> dict[str, Budget | None]:
@@ -573,7 +568,7 @@ def simulate_noisy_sum(
 ) -> np.ndarray:
     """The values that ``noisy_sum`` would open, with all parties in this process.
 
-    It is for experiments; the parties are not protected from this process.
+    The parties are not protected from this process.
 
     Args:
         histograms: One for each party, of one shape.

@@ -57,7 +57,7 @@ class ExactRules:
         return labels
 
     async def judge_secretly(self, arithmetic: Arithmetic, counts: Shares, level: int) -> tuple[Shares, np.ndarray]:
-        """The class of each node as unit vectors of shape (nodes, classes); opens which nodes stop."""
+        """The class of each node as unit vectors, shape (nodes, classes); opens which nodes stop."""
         await arithmetic.rounds.meet()
         nodes, size = len(counts), counts.sum(axis=1)
         if self._total is None:
@@ -81,7 +81,7 @@ class ExactRules:
         """Opens the choice of each node: a position among its attributes.
 
         Args:
-            arithmetic: Among the parties.
+            arithmetic: The computation.
             tables: Rows of each class with each value of each attribute of each node, end to end;
                 shape (values, classes).
             attributes: The attributes that each node may still be split by; shape (nodes,
@@ -104,8 +104,6 @@ class ExactRules:
 class LossSplit:
     """The division of a loss over the queries on one path.
 
-    Its total is the loss of a row, because nodes of one level are disjoint.
-
     Attributes:
         size: The epsilon of the stop test at each level (at the root of the number of rows).
         choice: The epsilon of the choice at each level of splits.
@@ -122,7 +120,7 @@ class LossSplit:
     def spread(cls, epsilon: Fraction, depth: int) -> LossSplit:
         """Half for the classes of leaves; of the rest a tenth for sizes, the others for choices, equal for all levels.
 
-        On Car with four owners, a fifth for classes lost ten points at epsilon 0.25; on Adult it hardly matters.
+        On Car with four owners, a fifth for classes lost ten points at epsilon 0.25.
         """
         if depth == 0:
             return cls(Fraction(0), Fraction(0), epsilon, 0)
@@ -133,16 +131,14 @@ class LossSplit:
 
     @property
     def total(self) -> Fraction:
-        """The loss of one path."""
         return self.depth * (self.size + self.choice) + self.vote
 
 
 class NoisyRules:
     """Differentially private rules: all parties together draw noise that no party knows.
 
-    They open the noisy number of all rows, whether each node's noisy size is at most ``stop_share`` of that, the class
-    that wins a noisy vote in each leaf, and for each other node the attribute with the largest noisy score sum_j max_i
-    x_ij.
+    They open the noisy number of all rows, whether each node's noisy size is at most ``stop_share`` of that, the winner
+    of a noisy vote in each leaf, and each other node's attribute with the largest noisy score sum_j max_i x_ij.
 
     Privacy:
         Adjacency: one row of one party comes or goes (times the session's distance, by which the caller divides
@@ -272,9 +268,8 @@ Progress = Callable[[str], None]
 async def grow_public(arithmetic: Arithmetic, task: Task, source: Source, rule: Rule, progress: Progress) -> Tree:
     """Grows a tree whose nodes are opened by the rule, one level at a time.
 
-    All nodes of a level are tested together, and all split nodes choose together: the number of rounds grows with the
-    depth of the tree, not with its nodes. A chosen attribute's table has the class counts of the children, so a node is
-    tested before any mask of its rows is made.
+    All nodes of a level are tested together, and all split nodes choose together. A chosen attribute's table has the
+    class counts of the children, so a node is tested before any mask of its rows is made.
 
     Privacy:
         Opens: the numbers that the rule opens of each node, in the order of levels; nothing of the source.
@@ -321,10 +316,7 @@ async def _chosen_tables(task: Task, tables: Later, attributes: np.ndarray, posi
 
 
 def _nodes(task: Task, labels: np.ndarray, chosen: np.ndarray, first: int) -> list[Node]:
-    """Makes the nodes of a level.
-
-    Children of split nodes are numbered from ``first``, and leaves have a label alone, because counts are not opened.
-    """
+    """Numbers the children of split nodes from ``first``; leaves have a label alone, as counts are not opened."""
     nodes, attributes = [], iter(chosen.tolist())
     for label in labels.tolist():
         if label >= 0:

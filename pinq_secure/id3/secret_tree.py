@@ -27,10 +27,9 @@ async def grow_secret(
     """Grows the tree of SID3T (Protocol 5.2), a level at a time.
 
     A node that continues has as many children as the attribute with the most values. A secret bit of each attribute
-    tells whether it is unused. The paper subtracts 1 from the score of a used attribute and claims that its score is 0.
-    This is wrong: all rows have one of its values, so its score is that of a node without a split. Here the bit
-    multiplies the score's numerator instead. Then a used attribute has score 0 and an unused one a larger score,
-    because a split node has rows.
+    tells whether it is unused. The paper subtracts 1 from the score of a used attribute, as if its score were 0, but it
+    is that of a node without a split. Here the bit multiplies the score's numerator instead: a used attribute has score
+    0, an unused one more.
 
     Privacy:
         Opens: whether each node stops, so the lengths of paths.
@@ -104,8 +103,7 @@ async def grow_paths(arithmetic: Arithmetic, task: Task, records: Records) -> Sh
 
     It is the most frequent class; for a combination without rows, that of its longest prefix with rows. The counts of
     all combinations are one matrix product, of rows by combinations of the first attributes and rows by combinations of
-    the others with classes: one dot product for each path, and masks for the square root of that. Counts of prefixes
-    are sums.
+    the others with classes. Counts of prefixes are sums.
 
     Returns:
         Shares of the class, shape (combinations of the first attributes, those of the others).

@@ -80,7 +80,6 @@ class Task:
 
     @property
     def max_rows(self) -> int:
-        """The largest number of rows of all parties together."""
         return sum(self.rows)
 
     def codes(self, table: Frame) -> np.ndarray:
@@ -121,10 +120,7 @@ Path = tuple[tuple[int, int], ...]
 
 
 class LocalTables:
-    """SID3P (Protocol 5.4): each party counts its rows and shares the table.
-
-    So the size of messages does not depend on rows.
-    """
+    """SID3P (Protocol 5.4): each party counts its rows and shares the table."""
 
     def __init__(self, arithmetic: Arithmetic, task: Task, holding: Holding) -> None:
         self._arithmetic, self._task, self._holding = arithmetic, task, holding
@@ -153,7 +149,7 @@ class LocalTables:
         return await self._arithmetic.sum_of_inputs(np.concatenate(counts))
 
     def _within(self, path: Path) -> np.ndarray:
-        """The rows of a node, selected from those of its parent, and remembered for those below it."""
+        """The rows of a node, selected from those of its parent, and remembered."""
         if path not in self._rows:
             (attribute, value), above = path[-1], self._within(path[:-1])
             self._rows[path] = above[self._holding.codes[attribute, above] == value]
@@ -209,7 +205,6 @@ class Records:
 
     @property
     def present(self) -> Shares:
-        """The bit 1 for each real row, 0 for an empty one."""
         return self._masks[()]
 
     async def classes(self) -> Shares:
@@ -299,6 +294,5 @@ class Holding:
 
     @staticmethod
     def joined(holdings: Sequence[Holding]) -> Holding:
-        """All rows of several parties, as one holding."""
         codes = np.concatenate([holding.codes for holding in holdings], axis=1)
         return Holding(codes, np.concatenate([holding.counts for holding in holdings]))

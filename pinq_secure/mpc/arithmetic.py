@@ -455,8 +455,8 @@ class Arithmetic(Sharing):
         It is a knock-out tournament of neighbours. Each meeting leaves a secret bit, 1 if the second element won; the
         bits then lead the mark 1 back from the largest element to its position.
 
-        Example: 3, 7, 5. Round 1: 3 waits, and 7 meets 5, bit 0. Round 2: 3 meets 7, bit 1. So the marks are (0, 1) for
-        3 and the winner of {7, 5}; the second splits by bit 0 into (1, 0). The unit vector is 0, 1, 0.
+        Example: 3, 7, 5. Round 1: 3 waits, and 7 meets 5, bit 0. Round 2: 3 meets 7, bit 1. The marks are (0, 1) for 3
+        and the winner of {7, 5}, whose mark splits by bit 0 into (1, 0): 0, 1, 0.
 
         Args:
             elements: Numbers, shape (lists, elements); or fractions of positive denominators, shape
@@ -489,15 +489,13 @@ class Arithmetic(Sharing):
 
 def _winners(first: Shares, second: Shares, second_won: Shares) -> Shares:
     """The winner of each pair, first + bit (second - first)."""
-    # 3 meets 7, bit 1: 3 + 1 * (7 - 3) = 7. 7 meets 5, bit 0: 7 + 0 * (5 - 7) = 7.
     return second_won.reshape(second_won.shape + (1,) * (first.ndim - 2)) * (second - first) + first
 
 
 def signed_bits(largest: int) -> int:
     """The smallest b with ``largest`` < 2^(b-1).
 
-    Numbers from -largest to largest are compared exactly at this length: differences of two counts, if ``largest`` is
-    the number of rows.
+    Numbers from -largest to largest are compared exactly at this length.
     """
     return largest.bit_length() + 1
 
@@ -531,7 +529,7 @@ def gini_bits(sizes: Sequence[int], rows: int, alpha: int) -> int:
 def stop_bits(rows: int, share: Fraction) -> int:
     """Bounds the bits of ``numerator total - denominator size``, which is between -d n and d n.
 
-    It decides whether a node has at most this share of all rows. A difference of two counts has at most these bits.
+    It decides whether a node has at most this share of all rows.
     """
     return signed_bits(share.denominator * rows)
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Rounds`` runs a session's queries one after the other: draw, meet, pay, open, keep.
 
-A round is one query with noise. Its opened values are stored at every party under the run's name and the round's
-number. A run that broke off begins again with them: stored rounds are read, and nothing is drawn, paid or sent for
-them.
+A round is one query with noise. Every party stores its opened values under the run's name and the round's number. A run
+that broke off begins again with stored rounds, for which nothing is drawn, paid or sent.
 
 Privacy:
     Claim: a round is opened once, however often a run breaks off. Why: its noise follows from a key that a party draws

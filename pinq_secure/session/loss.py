@@ -4,8 +4,7 @@
 Two secret numbers are compared by opening one under a mask that is 2^40 times as large
 (``pinq_secure.mpc.arithmetic``). So a session of N comparisons is (epsilon, N 2^-40)-differentially private. An exact
 session has no epsilon and no delta, because its exact tree is opened. A comparison of b bits opens b + 3 numbers and
-multiplies b, each of which is sent to every other party. Estimated seconds are processor time, without the delay of
-the network.
+multiplies b, each of which is sent to every other party. Estimated seconds are processor time.
 
 Privacy:
     Claim: with noise, the view of any parties that may pool their shares is (epsilon, delta)-DP. Why: a mask has a part

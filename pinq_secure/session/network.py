@@ -7,10 +7,10 @@
          session, versions,      meet, charge, share, open, keep
          kept rounds
 
-After the hello a session is a sequence of exchanges, the same for all parties: in each a party sends its messages and
-waits for those of others. A message has a label of its exchange, so an error names a party that takes another step. No
-share is sent before all are ready, and no share of a round before that round is charged. A party is identified by the
-certificate that the session names for it, because it holds the private key.
+After the hello a session is a sequence of exchanges, the same for all parties. A message has a label of its exchange,
+so an error names a party that takes another step. No share is sent before all are ready, and no share of a round before
+that round is charged. A party is identified by the certificate that the session names for it, because it holds the
+private key.
 
 Every wait ends: a party without a message within the session's timeout is given up, unless it announced that it waits
 for the pace of a grant.
@@ -214,7 +214,6 @@ class Network(Link):
             number, self._writers[claimed] = claimed, writer
             while True:
                 await self._arrived[number].put(message)
-                # At most 1 GiB: the shares of the largest number of records.
                 message = await frame(reader, 2**30)
         except (ValueError, RecursionError) as error:
             fault = (str(error) or type(error).__name__).splitlines()[0]

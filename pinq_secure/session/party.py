@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``take_part`` runs one party's part in a session, from its own rows to its result.
-
-``run_party`` does this over a network, from the first connection to the end; ``run_simulation`` runs all
-parties in this process.
-"""
+"""One party's part in a session, from its own rows to its result; ``run_simulation`` runs all of them in this process."""
 
 from __future__ import annotations
 

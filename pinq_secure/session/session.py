@@ -148,7 +148,7 @@ class Session(Declared):
         return self
 
     def _wrong_parties(self) -> Sequence[tuple[bool, str]]:
-        """Possible faults, each with its text: a party needs a name and, over a network, a certificate."""
+        """Possible faults of parties, each with its text."""
         names, certificates = zip(*((member.name, member.certificate_der) for member in self.parties), strict=True)
         twice = next((name for name in names if names.count(name) > 1), None)
         far = any(member.host not in LOOPBACK for member in self.parties)
@@ -351,9 +351,7 @@ class Session(Declared):
 
 
 def load_session(path: str | Path) -> Session:
-    """Reads a session file.
-
-    Certificate files are read, so that the agreement includes them.
+    """Reads a session file, and the certificates that it names.
 
     Raises:
         SessionError: The file is unreadable or not YAML, or declares something impossible; the
