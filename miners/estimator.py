@@ -96,7 +96,7 @@ class State(Protocol):
 class Model(State, Protocol):
     """A fitted state that predicts: a ``Tree``, a ``Forest``, a ``Card``.
 
-    A new miner fits one of these, or a class with these methods; pictures, JSON and predictions follow.
+    A new miner fits one of these, or a class with these methods.
     """
 
     @property
@@ -192,10 +192,8 @@ class Miner(Parameterised, ABC):
 
     Attributes:
         schema_: The public schema under which it learned.
-        cost_: The exact cost of the last ``fit``. ``set_params`` changes the shown parameters and the cost of the next
-            ``fit``, not the fitted model and its cost.
-        feature_names_in_: The schema's columns other than the target, shape (n_features_in_,). A tree finds the columns
-            of its splits by their names.
+        cost_: The exact cost of the last ``fit``. ``set_params`` does not change it.
+        feature_names_in_: The schema's columns other than the target, shape (n_features_in_,).
         n_features_in_: The number of these columns.
         card_: The ``Card`` of a scorecard; the ``Participants`` of a tree of several data owners.
         owners_: The ``Participants`` of a scorecard of several data owners.
@@ -377,7 +375,6 @@ class Miner(Parameterised, ABC):
         return {"learned": self._in_a_line()}
 
     def _in_a_line(self) -> str:
-        """The model, in one line."""
         return repr(self._model)
 
     def _plan_of(self, fitted: Any) -> Plan:
@@ -437,8 +434,8 @@ class Classifier(Miner):
     def feature_importances_(self) -> np.ndarray:
         """The importance of each column, shape (n_features_in_,), with sum 1; free.
 
-        The order is that of ``feature_names_in_``. All are 0 if nothing was learned. For trees it
-        is the decrease of impurity by a column's splits, for scorecards the spread of its points.
+        In the order of ``feature_names_in_``; all 0 if nothing was learned. For trees it is the decrease of impurity by
+        a column's splits, for scorecards the spread of its points.
         """
         return _importances(self)
 

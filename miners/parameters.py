@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Parameterised`` has the methods that scikit-learn requires of an estimator, without scikit-learn.
 
-An analyst's install has no scikit-learn. If it is installed, its tools accept a miner as an
-estimator, because they need methods and no base class.
+Its tools accept a miner as an estimator, because they need methods and no base class.
 """
 
 from __future__ import annotations

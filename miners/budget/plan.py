@@ -1,14 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan lists the queries of a fit with their costs and noise, from public facts, before anything is spent.
 
-``fit`` gives the warnings of ``plan``, and warns of the cost of a second fit of the same object.
-
-A recipe lists the steps of a fit: the queries of each level of a tree, and their losses. ``plan``
-prints the steps, ``fit`` runs them, and their losses add up to the cost of the fit.
-
-``begin_fit`` checks the budget before the first query, and ``billed`` has the final cost. ``Storage`` bounds the bytes
-that a ledger keeps of a fit: a grant allows a number of bytes, and a fit that needs more is refused before it costs
-anything.
+A recipe lists the steps of a fit: ``plan`` prints the steps, ``fit`` runs them, and their losses add up to its cost. A
+fit is refused before its first query if the budget, or the bytes that a ledger keeps (``Storage``), do not suffice.
 
 Privacy:
     Claim: the steps along a path from the root to a leaf below the last split add up to ``total``
@@ -192,10 +186,7 @@ _fitted_on: weakref.WeakKeyDictionary[object, weakref.ref[object]] = weakref.Wea
 def warn_before_fit(
     miner: object, handle: object, cost: Epsilon, plan_warnings: Sequence[str], *, reuse: bool = False
 ) -> None:
-    """Gives the warnings of a plan and of the cost of a second fit, as one warning.
-
-    The warning is at the line outside of this package that called ``fit``.
-    """
+    """Gives the warnings of a plan and of the cost of a second fit, as one warning."""
     sentences = list(plan_warnings)
     before = _fitted_on.get(miner)
     if before is not None and before() is handle and not reuse:
@@ -217,8 +208,7 @@ def tell(sentences: Iterable[str]) -> None:
 def silenced(is_reported: object = True) -> Iterator[None]:
     """Suppresses each ``FitWarning`` of a ``with`` block in this thread, unless the argument is empty or false.
 
-    The filters of ``warnings`` belong to all threads: two threads that change and restore them in turn could leave a
-    change for good.
+    The filters of ``warnings`` belong to all threads, so they are not changed.
     """
     before = _is_silenced.set(bool(is_reported) or _is_silenced.get())
     try:
@@ -318,7 +308,6 @@ def spread(epsilon: Epsilon, weights: Sequence[int]) -> tuple[Epsilon, ...]:
     if not weights or min(weights) < 1:
         raise QueryError(f"the weights {list(weights)} must be whole numbers of at least 1.")
     whole = sum(weights)
-    # Ten nano by weights 1, 1 and 1: 3, 3 and 4, for the last share has the remainder.
     shares = [epsilon * weight // whole for weight in weights[:-1]]
     shares.append(epsilon - sum(shares, ZERO))
     if min(shares) < SMALLEST:
@@ -383,7 +372,6 @@ class Step:
 
     @property
     def cost(self) -> Epsilon:
-        """The cost of all repetitions together; losses add up."""
         return self.epsilon * self.query.times
 
     @property
@@ -392,7 +380,6 @@ class Step:
         return self.query.noise(self.epsilon)
 
     def line(self, nodes: int, cost: Epsilon) -> PlanLine:
-        """The line of the step in a plan, for at most ``nodes`` nodes in one query."""
         parts = nodes * self.query.numbers
         return PlanLine(self.level, self.query.text, self.query.verb, parts, cost.exact, *self.noise)
 
@@ -522,7 +509,7 @@ def billed(handle: PrivateQueryable) -> Iterator[Callable[[], Fraction]]:
 def patient(session: Session, request: Request) -> Answer:
     """Sends a request, after each wait that the grant's pace demands; the logger ``miners`` reports the waits.
 
-    Fits and tables have many queries, and a refusal in the middle would waste the paid epsilon.
+    A refusal in the middle of a fit would waste the paid epsilon.
     """
     while True:
         try:
@@ -605,7 +592,7 @@ def begin_fit(
 def require_budget(handle: Pricing, needed: Epsilon, *, name: str, act: str = "") -> None:
     """Raises ``BudgetExceeded`` unless the remaining budget pays for all queries of an act together.
 
-    The check comes before the first query, so that no budget is wasted on half a tree; the log has the refusal.
+    The log has the refusal.
     """
     if not needed:
         return

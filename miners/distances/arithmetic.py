@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DILCA's arithmetic, from released tables to distances between values, and between records.
-
-It costs nothing, because the tables are released.
-"""
+"""DILCA's arithmetic, from released tables to distances between values, and between records."""
 
 from __future__ import annotations
 
@@ -19,9 +16,7 @@ def conditionals(tables: Sequence[np.ndarray], scales: Sequence[float]) -> list[
     """P(target's value | context attribute's value), estimated from noisy tables of counts.
 
     Negative counts become zero. Each column is then shrunk towards the target's marginal law, which all tables together
-    estimate best, by ``SHRINK`` rows for each cell and unit of noise. A column of many rows hardly changes, and a
-    column that noise dominates becomes the marginal law. A column without rows is zero, as in DILCA. Without noise this
-    is the plain conditional law.
+    estimate best, by ``SHRINK`` rows for each cell and unit of noise. A column without rows is zero, as in DILCA.
 
     For example, at scale 10 a target of two values gets 0.1 * 10 = 1 row for each cell: with an
     even marginal law, counts (9, 1) become (9 + 1) / 12 and (1 + 1) / 12.
@@ -68,7 +63,7 @@ def symmetric_uncertainty(table: np.ndarray, scale: float = 0.0) -> float:
 
     Noise makes independent attributes seem dependent, more so in a table with more cells. The correction adds simulated
     noise to an independent table with the same margins, eight times from a fixed seed, and subtracts the mean of the
-    mutual information. So the estimate is about 0 for independent attributes, and can be negative.
+    mutual information. The result can be negative.
     """
     rows, columns = np.maximum(table.sum(axis=1), 0.0), np.maximum(table.sum(axis=0), 0.0)
     if min(rows.sum(), columns.sum()) <= 0:
@@ -98,8 +93,6 @@ def embedding(distances: np.ndarray) -> np.ndarray:
     DILCA's distances are Euclidean, so nothing is lost.
     """
     squares = distances**2
-    # Three values at 3, 0 and -3 on a line: -centred / 2 has the products of these coordinates, and its
-    # eigenvectors give the coordinates back.
     centred = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()
     values, vectors = np.linalg.eigh(-centred / 2)
     positive = values > 1e-12 * max(1.0, float(np.abs(values).max(initial=0.0)))

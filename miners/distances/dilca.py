@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """DP-DILCA (Battaglia, Celano & Pensa 2021): distances between the values of categorical attributes.
 
-A task describes a fit, and is checked before anything is spent: splits, targets, method and the fractions of the
-budget. ``select`` chooses DILCA's contexts, the attributes that compare a target's values.
+``select`` chooses DILCA's contexts, the attributes that compare a target's values.
 
 Privacy:
     Adjacency: the policy's. Claim: ``select`` costs ``task.selection_epsilon`` exactly. Why: each choice and each table
     is one request of the handle at one share; shares are whole nano-epsilons that add up to the claim, and the next
-    query follows from noisy answers alone. One table of two attributes serves both as targets, by post-processing.
-    Exact: nano-epsilons. Held by: tests/unit/distances/test_dilca.py, tests/privacy/test_dilca_releases.py.
+    query follows from noisy answers alone. Exact: nano-epsilons. Held by: tests/unit/distances/test_dilca.py,
+    tests/privacy/test_dilca_releases.py.
 """
 
 from __future__ import annotations
@@ -110,7 +109,6 @@ class ContextTask(FitPlan["PrivateQueryable"]):
 
     @property
     def max_pairs(self) -> int:
-        """The largest number of tables that contexts can need."""
         size = self.size if self.choices else len(self.splits) - 1
         return min(len(self.targets) * size, len(self._all_pairs))
 
@@ -122,8 +120,8 @@ class ContextTask(FitPlan["PrivateQueryable"]):
     def pairs(self, contexts: Mapping[str, Sequence[str]]) -> tuple[Pair, ...]:
         """The pairs of attributes whose tables the contexts need, each pair once.
 
-        A pair and its members are in the schema's order: if ``age`` comes before ``job``, both ``{"age": ["job"]}`` and
-        ``{"job": ["age"]}`` need the one table ``("age", "job")``.
+        Pairs are in the schema's order: ``{"age": ["job"]}`` and ``{"job": ["age"]}`` need the one table ``("age",
+        "job")``.
         """
         order = {name: index for index, name in enumerate(self.splits)}
         needed = {
@@ -163,8 +161,8 @@ class ContextTask(FitPlan["PrivateQueryable"]):
     def warnings(self, rows: int | None) -> tuple[str, ...]:
         """A warning if noise would hide the counts of evenly spread rows.
 
-        For example, 1,000 rows in a table of 20 by 5 values leave 10 rows for each cell: noise of a
-        deviation above 10 brings the warning.
+        1,000 rows in a table of 20 by 5 values leave 10 rows for each cell: noise of a deviation above 10 brings the
+        warning.
         """
         expected, noise = self.schema.max_rows if rows is None else rows, self.lines()[-1].noise or 0.0
         largest = max(self.parts(name) for name in self.targets)
@@ -207,8 +205,7 @@ class ContextTask(FitPlan["PrivateQueryable"]):
 def _selection_epsilon(method: str, total: Epsilon, share: Fraction, size: int, others: int) -> Epsilon:
     """The part of ``total`` that finds contexts.
 
-    It is 0 if every target has only one possible context: the max methods take ``size`` of ``others`` attributes, and
-    mean SU takes at least one. With 3 other attributes and ``k=3``, for example, all budget goes to the tables.
+    It is 0 if every target has only one possible context, for example ``k=3`` of 3 other attributes.
     """
     if method == "baseline":
         return total
@@ -333,7 +330,6 @@ def _chosen_contexts(handle: PrivateQueryable, task: ContextTask) -> dict[str, t
 
 
 def _score(task: ContextTask, target: str) -> MutualInformation:
-    """The score of a candidate: its information about the target's values."""
     split = task.splits[target]
     return MutualInformation(split if isinstance(split, Cuts) else split.column)
 
@@ -395,11 +391,9 @@ class LearnedDistances:
 class DPDilca(Miner):
     """Learns distances between the values of a categorical attribute, by comparing other attributes of their rows.
 
-    Two values are close if their rows are similar in other columns: ``gastritis`` is nearer to
-    ``ulcer`` than to ``migraine``. The compared columns are the attribute's *context*: a few
-    attributes that depend strongly on it. Noisy selections or noisy tables find the context. Noisy
-    tables of the attribute and each member of its context give the distances. Embeddings, distances
-    between records and pictures cost nothing more.
+    Two values are close if their rows are similar in other columns: ``gastritis`` is nearer to ``ulcer`` than to
+    ``migraine``. The compared columns are the attribute's *context*: a few attributes that depend strongly on it. Noisy
+    selections or noisy tables find the context; noisy tables with its members give the distances.
 
     Args:
         method: The way to find contexts. ``"max_relevance"``: ``k`` noisy selections of the attribute
@@ -437,13 +431,7 @@ class DPDilca(Miner):
         tests/privacy/test_dilca_releases.py.
 
     Notes:
-        Differences from the paper, at equal epsilon (privacy.md 2.4, 2.8, 5, 6): choices use permute-and-flip with an
-        exponent at least twice as large: the sensitivity of I' is tight, and add/remove needs no factor 2. The paper's
-        MeanSU adds noise to entropies that were divided by the number of rows, which is private only if that number is
-        public; its released code divides by exact entropies, which is not private. Here the uncertainties come from
-        noisy tables and are corrected for the noise, and the distances use the same tables again. One table of two
-        attributes serves both as targets. Counts are shrunk according to their noise (``miners.distances.arithmetic``).
-        Choices use the policy's ``max_rows`` and need no number of rows.
+        docs/dilca.md has the differences from the paper.
 
     References:
         Battaglia, Celano & Pensa 2021, "Differentially Private Distance Learning in Categorical

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Agent``: the tools of a program that chooses its queries, and the texts of its answers.
 
-Tools read the schema, prices, budget and history for free; only two tools query and spend. A call and a session have
-limits in addition to the grant. An answer has each number with its interval, in words that an agent can repeat. An
-error names the fault, the cost so far and the remaining budget.
+A call and a session have limits in addition to the grant. An answer has each number with its interval, in words that an
+agent can repeat. An error names the fault, the cost so far and the remaining budget.
 
 Privacy:
     Claim: calls cost what their tables cost. Why: an agent has the handle's verbs and no others, and

@@ -4,10 +4,8 @@
 The parser knows a closed list of elements, and refuses every other one by name, with its place in the text and an
 alternative.
 
-Conditions and groups are read as declared splits of the schema's columns. A condition on one
-column is the set of its public codes that meet it, and the set that do not; missing values are in
-neither, as in SQL. AND, OR and NOT combine such sets. The codes that meet a condition become a part of
-a split, and a CASE becomes a split with several such parts.
+A condition on one column is the set of its public codes that meet it; missing values meet neither a condition nor its
+negation, as in SQL. AND, OR and NOT combine such sets, which become parts of a declared split.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``sql``: a SELECT over one table, answered by the tables and verbs of a handle.
 
-sqlglot reads the text, and no SQL reaches an engine. WHERE narrows the handle to parts of declared
-splits, GROUP BY splits it, each number of the SELECT is a statistic of
-``miners.tables``, and HAVING, ORDER BY and LIMIT choose among the answers (``select.py``).
+sqlglot reads the text (``select.py``), and no SQL reaches an engine.
 
 In a notebook, ``%load_ext pinq`` adds the cell magic ``%%pinq``, which does the same.
 

@@ -37,15 +37,12 @@ def simulated(schema: Schema, *, data: Frame, epsilon: EpsilonLike) -> PrivateQu
 class PublicRows(Shown, Parameterised):
     """Fits a miner to a pandas frame of *public* rows, behind a simulated handle.
 
-    scikit-learn's ``cross_val_score``, ``GridSearchCV`` and similar functions divide a table into
-    folds and fit on each. A private handle has no rows to divide, so they compare settings on
-    public rows: dummy rows, rows published last year, or rows of another country. Each fit opens
-    ``pinq.simulate`` on its rows with a budget of the miner's ``epsilon``. The noise is that of a
-    real handle, and new in each fit.
+    scikit-learn's searches divide a table into folds and fit on each. A private handle has no rows to divide, so they
+    compare settings on public rows: dummy rows, rows published last year, or rows of another country. Each fit opens
+    ``pinq.simulate`` on its rows with a budget of the miner's ``epsilon``, and new noise.
 
-    Never use it for sensitive rows, because it does not protect them: the ledger is temporary, the folds follow exact
-    classes, and each score is an exact number about the rows. Settings that are chosen by such scores depend on the
-    rows.
+    Never use it for sensitive rows, because it does not protect them: the ledger is temporary, and each score is an
+    exact number about the rows.
 
     Args:
         estimator: The miner, not fitted. Its parameters are searched as ``estimator__epsilon`` and

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``recommend`` names a miner for a table, by public facts alone.
 
-Its rule is derived in docs/defaults.md: the types of the columns, the number of classes, and the number
-of rows times epsilon decide.
+docs/defaults.md derives its rule.
 
 Privacy:
     Claim: free. Why: it reads the public schema only, and sends no query.

@@ -3,9 +3,8 @@
 
 Each run draws a rule, which is a random tree over the schema, and rows that follow it except for noise. The miner
 learns from a simulated handle and is tested on 5,000 fresh rows without noise. All epsilons have the same rules and
-rows, so their accuracies differ by the noise of privacy alone. The search tries epsilons ten times apart,
-upwards, until one reaches the goal. Then it halves the gap, on a logarithmic scale, down to 15 %. The answer is the
-smallest tried epsilon at which the best-fitting monotone curve of all means reaches the goal.
+rows, so their accuracies differ by the noise of privacy alone. The answer is the smallest tried epsilon at which the
+best-fitting monotone curve of all means reaches the goal.
 
 Privacy:
     Claim: free. Why: it uses the public schema and dummy rows only, and queries no handle of a real table.
@@ -273,8 +272,7 @@ def suggest(
 ) -> Suggestion:
     """Finds the smallest epsilon at which a miner reaches an accuracy on dummy rows.
 
-    It cannot predict the accuracy on the real table, whose rows follow other rules. Its answer is an order of
-    magnitude: a smaller budget is wasted. It can also compare miners.
+    Its answer is an order of magnitude, because the real rows follow other rules. It can also compare miners.
 
     Args:
         miner: An estimator with a parameter ``epsilon``. It is copied, and its own epsilon is
@@ -284,8 +282,7 @@ def suggest(
         rows: The number of rows to expect, at most ``schema.max_rows``.
         accuracy: The goal: the mean accuracy of the runs on new rows.
         limits: The smallest and the largest epsilon to try.
-        runs: The number of random rules, each with its own rows; at least 2. More runs give a more
-            precise answer.
+        runs: The number of random rules, each with its own rows; at least 2.
         depth: Levels of the random rules, 1 to 12.
         noise: The proportion of dummy values that are replaced at random.
         seed: Seed of rules and rows. It never affects the noise of privacy.

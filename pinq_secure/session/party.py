@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One party's part in a session, from its own rows to its result; ``run_simulation`` runs all of them in this process."""
+"""One party's part in a session, from its own rows to its result; ``run_simulation`` runs all in this process."""
 
 from __future__ import annotations
 
