@@ -20,7 +20,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from miners import statistics, tables
 from miners.budget.plan import loss_text, require_budget
@@ -30,6 +32,7 @@ from miners.tables.table import Table
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.errors import PinqError, QueryError, unspent
 from pinq.public.checks import first_of, many
+from pinq.public.columns import problems
 from pinq.public.epsilon import Epsilon, EpsilonLike
 from pinq.public.schema import Value
 
@@ -55,52 +58,84 @@ class ToolResult:
     is_error: bool = False
 
 
+_STATISTICS = {"survival": ("observed",), "independence": (), "odds_ratio": ("observed", "exposed")}
+_KINDS = ("crosstab", "histogram", "quantiles", "summary", "top_k", *_STATISTICS)
+
+
+def _list_of(value: object) -> object:
+    """The list of a text in JSON, as some clients send it; another value unchanged."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
+    return value
+
+
+Loss = Annotated[float | str, Field(description="What the answer may cost, for example 0.05.")]
+Names = Annotated[list[str], BeforeValidator(_list_of)]
+
+
+class Arguments(BaseModel):
+    """The arguments of a tool: of this class none. A number is neither a text nor a truth value."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class SqlArguments(Arguments):
+    """The arguments of a statement."""
+
+    sql: str = Field(
+        description="SELECT COUNT(*), AVG(x), MEDIAN(x) FROM the table WHERE ... GROUP BY ... ORDER BY ... LIMIT"
+    )
+    epsilon: Loss
+
+
+class TableArguments(Arguments):
+    """The arguments of a table; a column can have any of the values of ``observed``."""
+
+    kind: str = Field(json_schema_extra={"enum": list(_KINDS)})
+    epsilon: Loss
+    columns: Names = Field(
+        default=[],
+        description="Several for crosstab, any for summary, else one. For survival the time, the event and perhaps a "
+        "group; for independence two; for odds_ratio the event and the group.",
+    )
+    by: Names = Field(default=[], description="Columns that make groups, for histogram, quantiles and summary.")
+    observed: str | int | float | bool = Field(
+        default="", description="The value of the event that counts; needless for yes and no."
+    )
+    exposed: str | int | float | bool = Field(
+        default="", description="The first group of odds_ratio; needless for yes and no."
+    )
+
+
 @dataclass(frozen=True)
 class Tool:
     """One tool.
 
     Attributes:
         purpose: The purpose, for the agent.
-        parameters: The JSON schema of each argument.
+        takes: The type of its arguments, from which their JSON schema follows.
         call: The function from checked arguments to the result.
-        required: The names of the required arguments.
         spends: Whether a call can spend epsilon.
     """
 
     name: str
     purpose: str
-    parameters: Mapping[str, Mapping[str, Any]]
+    takes: type[Arguments]
     call: Callable[..., ToolResult]
-    required: tuple[str, ...] = ()
     spends: bool = False
 
-
-Parameters = Mapping[str, Mapping[str, Any]]
-"""The JSON schema of each argument of a tool."""
-_STATISTICS = {"survival": ("observed",), "independence": (), "odds_ratio": ("observed", "exposed")}
-_KINDS = ("crosstab", "histogram", "quantiles", "summary", "top_k", *_STATISTICS)
-_EPSILON = {"type": ["number", "string"], "description": "What the answer may cost, for example 0.05."}
-_SQL: Parameters = {
-    "sql": {
-        "type": "string",
-        "description": "SELECT COUNT(*), AVG(x), MEDIAN(x) FROM the table WHERE ... GROUP BY ... ORDER BY ... LIMIT",
-    },
-    "epsilon": _EPSILON,
-}
-_NAMES = {"type": "array", "items": {"type": "string"}}
-_TABLE: Parameters = {
-    "kind": {"type": "string", "enum": list(_KINDS)},
-    "columns": {
-        **_NAMES,
-        "description": "Several for crosstab, any for summary, else one. For survival the time, "
-        "the event and perhaps a group; for independence two; for odds_ratio the event and the group.",
-    },
-    "by": {**_NAMES, "description": "Columns that make groups, for histogram, quantiles and summary."},
-    "observed": {"type": "string", "description": "The value of the event that counts; needless for yes and no."},
-    "exposed": {"type": "string", "description": "The first group of odds_ratio; needless for yes and no."},
-    "epsilon": _EPSILON,
-}
-_TYPES: Mapping[str, tuple[type, ...]] = {"string": (str,), "number": (int, float), "array": (list,)}
+    def checked(self, given: object) -> dict[str, Any]:
+        """Checks the arguments of a call; raises ``QueryError`` if they do not fit."""
+        # Some clients send null for omitted arguments.
+        named = (
+            {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else given
+        )
+        try:
+            return self.takes.model_validate({} if named is None else named).model_dump(exclude_unset=True)
+        except ValidationError as error:
+            fields = self.takes.model_fields.items()
+            names = ", ".join(f"{name}{'' if field.is_required() else ' (or not)'}" for name, field in fields)
+            raise QueryError(f"`{self.name}` takes {names or 'nothing'}.\n{problems(error)}") from None
 
 
 @dataclass
@@ -128,14 +163,19 @@ class Agent:
         price, ask = "What this would ask, and what it would cost. Free.", "Spends epsilon for good."
         statement, table = "Answers a SELECT over the table with noise.", "Makes a table of noisy numbers."
         tools = [
-            Tool("guide", "What may be concluded from answers. Free.", {}, lambda: ToolResult(GUIDE)),
-            Tool("columns", "The declared columns, values and bounds. Free.", {}, self._columns),
-            Tool("budget", "What was spent and what remains. Free.", {}, lambda: ToolResult(self._remaining_text())),
-            Tool("history", "What was asked before, and what it cost. Free.", {}, self._history),
-            Tool("price_sql", price, _SQL, partial(self._sql, False), ("sql", "epsilon")),
-            Tool("ask_sql", f"{statement} {ask}", _SQL, partial(self._sql, True), ("sql", "epsilon"), spends=True),
-            Tool("price_table", price, _TABLE, partial(self._table, False), ("kind", "epsilon")),
-            Tool("ask_table", f"{table} {ask}", _TABLE, partial(self._table, True), ("kind", "epsilon"), spends=True),
+            Tool("guide", "What may be concluded from answers. Free.", Arguments, lambda: ToolResult(GUIDE)),
+            Tool("columns", "The declared columns, values and bounds. Free.", Arguments, self._columns),
+            Tool(
+                "budget",
+                "What was spent and what remains. Free.",
+                Arguments,
+                lambda: ToolResult(self._remaining_text()),
+            ),
+            Tool("history", "What was asked before, and what it cost. Free.", Arguments, self._history),
+            Tool("price_sql", price, SqlArguments, partial(self._sql, False)),
+            Tool("ask_sql", f"{statement} {ask}", SqlArguments, partial(self._sql, True), spends=True),
+            Tool("price_table", price, TableArguments, partial(self._table, False)),
+            Tool("ask_table", f"{table} {ask}", TableArguments, partial(self._table, True), spends=True),
         ]
         self.tools = {tool.name: tool for tool in tools}
 
@@ -145,7 +185,7 @@ class Agent:
             tool = self.tools.get(name)
             if tool is None:
                 raise QueryError(f"there is no tool {name[:40]!r}; there are {', '.join(self.tools)}.")
-            values = _checked(tool, arguments)
+            values = tool.checked(arguments)
             if not tool.spends:
                 return tool.call(**values)
             with self._lock:
@@ -285,35 +325,3 @@ def _digits(value: object) -> str:
 def _plain(value: object) -> object:
     value = value.item() if hasattr(value, "item") else value
     return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
-
-
-def _list_of(value: object) -> object:
-    """The list of a text in JSON; another value unchanged."""
-    with suppress(ValueError, RecursionError):
-        return json.loads(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
-    return value
-
-
-def _checked(tool: Tool, arguments: object) -> dict[str, Any]:
-    """Checks the arguments of a call; raises ``QueryError`` if they do not fit the tool."""
-    values = {} if arguments is None else arguments
-    if not isinstance(values, dict) or values.keys() - tool.parameters.keys() or set(tool.required) - values.keys():
-        parameters = (
-            ", ".join(f"{name}{'' if name in tool.required else ' (or not)'}" for name in tool.parameters) or "nothing"
-        )
-        raise QueryError(f"`{tool.name}` takes {parameters}.")
-    # Some clients send null for omitted arguments, and lists as JSON text.
-    values = {
-        name: _list_of(value) if tool.parameters[name]["type"] == "array" else value
-        for name, value in values.items()
-        if value is not None or name in tool.required
-    }
-    for name, value in values.items():
-        types = tool.parameters[name]["type"]
-        types = [types] if isinstance(types, str) else types
-        kinds = tuple(kind for each in types for kind in _TYPES[each])
-        kinds += (int, float, bool) if name in ("observed", "exposed") else ()  # a column can have any of these values
-        right = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
-        if not right or (isinstance(value, list) and not all(isinstance(each, str) for each in value)):
-            raise QueryError(f"`{name}` of `{tool.name}` must be {' or '.join(types)}.")
-    return values

@@ -60,14 +60,10 @@ def server_of(agent: Agent) -> Server[Any]:
 
 def _tool(agent: Agent, name: str) -> types.Tool:
     tool = agent.tools[name]
-    schema = {
-        "type": "object",
-        "properties": dict(tool.parameters),
-        "required": list(tool.required),
-        "additionalProperties": False,
-    }
     hints = types.ToolAnnotations(read_only_hint=not tool.spends, destructive_hint=tool.spends, idempotent_hint=True)
-    return types.Tool(name=name, description=tool.purpose, input_schema=schema, annotations=hints)
+    return types.Tool(
+        name=name, description=tool.purpose, input_schema=tool.takes.model_json_schema(), annotations=hints
+    )
 
 
 class AccessKey:

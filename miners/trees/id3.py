@@ -19,10 +19,8 @@ from miners.fitted.node import Split
 from miners.growth.candidates import CRITERIA, CutsByColumn, gain, printed_gain
 from miners.growth.frontier import Level
 from miners.trees.tree_miner import GreedyStrategy, GreedyTree, MultiwayStrategy, Published
-from pinq.analyst.queryable import Parts
 from pinq.language.specs import Values
 from pinq.public.checks import many
-from pinq.public.epsilon import Epsilon
 
 
 class ID3Best(MultiwayStrategy):
@@ -112,11 +110,11 @@ class DiffPID3(GreedyTree):
     cuts: CutsByColumn | None = None
 
 
-class NoisyTables(MultiwayStrategy):
-    """Noisy counts of the classes by every attribute, of which the best split is chosen."""
+class SuLQBest(MultiwayStrategy):
+    """Noisy counts of the classes by every attribute, of which the best split is chosen.
 
-    tables_per_attribute: ClassVar[int] = 1
-    tables_text: ClassVar[str] = ""
+    All epsilon of a level goes into these tables, which also describe nodes and children.
+    """
 
     @property
     def level_weight(self) -> int:
@@ -125,11 +123,13 @@ class NoisyTables(MultiwayStrategy):
         return math.lcm(*(self._tables(level) for level in range(self.levels)))
 
     def _tables(self, level: int) -> int:
-        return self.tables_per_attribute * (self.attributes - level)
+        """The number of tables of a level; the paper also queries the sums of the parts of each."""
+        return (1 + self.textbook) * (self.attributes - level)
 
     def tables_query(self, level: int) -> StepQuery:
         """The query for the tables of all remaining attributes of a path."""
-        text = f"classes by {many(self.attributes - level, 'attribute')}, for the best split{self.tables_text}"
+        sums = ", and their sums" if self.textbook else ""
+        text = f"classes by {many(self.attributes - level, 'attribute')}, for the best split{sums}"
         tables = self._tables(level)
         return StepQuery(
             StepName.TABLES,
@@ -141,12 +141,12 @@ class NoisyTables(MultiwayStrategy):
             self.fan_out(level) * self.cells,
         )
 
-    def ask_sizes(self, parts: Parts, epsilon: Epsilon) -> np.ndarray | None:
-        """The noisy rows of each part, shape (nodes, parts), if they are queried; by default they are not."""
-        return None
+    def queries(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
+        levels = [[self.tables_query(level)] for level in range(self.levels)]
+        return levels, [self.classes_query("each leaf", self.level_weight)]
 
     def choose(self, level: Level) -> Sequence[Split | None]:
-        """Sends one request for each attribute; returns the best split of each node."""
+        """Sends one request for each attribute, the paper two; returns the best split of each node."""
         epsilon = self.recipe.step(StepName.TABLES, level.number).epsilon
         tables: list[dict[Split, np.ndarray]] = [{} for _ in level.nodes]
         gains: list[dict[Split, float]] = [{} for _ in level.nodes]
@@ -156,7 +156,7 @@ class NoisyTables(MultiwayStrategy):
             if not unused.any():
                 continue
             parts = level.parts[unused].partition(split)
-            sizes = self.ask_sizes(parts, epsilon)
+            sizes = np.asarray(parts.noisy_count(epsilon=epsilon)) if self.textbook else None
             cells = np.asarray(parts.partition(Values(self.target)).noisy_count(epsilon=epsilon))
             for row, node in enumerate(np.flatnonzero(unused)):
                 tables[node][split] = cells[row]
@@ -165,23 +165,11 @@ class NoisyTables(MultiwayStrategy):
                     gain(self.criterion, counts) if sizes is None else printed_gain(self.criterion, counts, sizes[row])
                 )
         best = [max(node_gains, key=node_gains.__getitem__) for node_gains in gains]
-        self.keep_tables(level, tables, best, count_scale(self.schema, epsilon))
+        if not self.textbook:
+            self._keep_tables(level, tables, best, count_scale(self.schema, epsilon))
         return best
 
-    def keep_tables(
-        self, level: Level, tables: Sequence[dict[Split, np.ndarray]], best: Sequence[Split], scale: float
-    ) -> None:
-        """Uses the other facts of the tables; by default none."""
-
-
-class SuLQBest(NoisyTables):
-    """All epsilon of a level goes into the tables, which also describe nodes and children."""
-
-    def queries(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
-        levels = [[self.tables_query(level)] for level in range(self.levels)]
-        return levels, [self.classes_query("each leaf", self.level_weight)]
-
-    def keep_tables(
+    def _keep_tables(
         self, level: Level, tables: Sequence[dict[Split, np.ndarray]], best: Sequence[Split], scale: float
     ) -> None:
         """Keeps the chosen table for the children, and adds the others up for the node itself."""
@@ -194,19 +182,13 @@ class SuLQBest(NoisyTables):
         level.below_scale = scale
 
 
-class SuLQPaper(Published, NoisyTables):
+class SuLQPaper(Published, SuLQBest):
     """Algorithm 1: queries for the size of a node, and for the sums of the parts of each table."""
-
-    tables_per_attribute = 2
-    tables_text = ", and their sums"
 
     def queries(self) -> tuple[list[list[StepQuery]], list[StepQuery]]:
         weight = self.level_weight
         levels = [[self.size_query("each node", weight), self.tables_query(n)] for n in range(self.levels)]
         return levels, [self.size_query("each leaf", weight), self.classes_query("each leaf", weight)]
-
-    def ask_sizes(self, parts: Parts, epsilon: Epsilon) -> np.ndarray | None:
-        return np.asarray(parts.noisy_count(epsilon=epsilon))
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
