@@ -11,8 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from miners.budget.plan import FitWarning as FitWarning
-    from miners.budget.wish_list import WishList as WishList
+    from miners.budget.plan import FitWarning as FitWarning, WishList as WishList
     from miners.distances.dilca import DPDilca as DPDilca
     from miners.federated.federation import Federation as Federation
     from miners.federated.scorecard import (
@@ -55,7 +54,7 @@ _HOMES = {
     "DiffPID3": "miners.trees.id3",
     "Federation": "miners.federated.federation",
     "FitWarning": "miners.budget.plan",
-    "WishList": "miners.budget.wish_list",
+    "WishList": "miners.budget.plan",
     "Forest": "miners.fitted.tree",
     "LinearDiscriminant": "miners.linear.discriminant",
     "LinearRegression": "miners.linear.regression",

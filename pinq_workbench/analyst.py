@@ -24,8 +24,7 @@ from nicegui import ui
 
 import miners
 from miners import statistics, tables
-from miners.budget.plan import Plan, loss_text
-from miners.budget.wish_list import WishList
+from miners.budget.plan import Plan, WishList, loss_text
 from miners.tables.columns import even_cuts
 from pinq.analyst.client import connect
 from pinq.analyst.queryable import PrivateQueryable

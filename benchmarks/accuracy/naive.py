@@ -16,7 +16,7 @@ import pandas as pd
 from miners.budget.plan import count_scale, spread
 from miners.fitted.route import encode, encode_rows
 from miners.growth.candidates import Grid, attribute_cells
-from miners.scorecards.card import log_probabilities
+from miners.scorecards.objectives import log_probabilities
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.language.specs import Cuts, Values, bind
 from pinq.public.epsilon import Epsilon

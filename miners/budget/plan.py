@@ -34,7 +34,7 @@ from enum import Enum
 from fractions import Fraction
 from functools import cached_property, partial
 from html import escape
-from typing import Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from pinq.analyst.queryable import PrivateQueryable, recording, reusing
 from pinq.analyst.session import Session, Way
@@ -51,9 +51,12 @@ from pinq.language.queries import (
     Request,
 )
 from pinq.language.scores import MAX_DEPTH
-from pinq.public.checks import first_of, many, require_bool
+from pinq.public.checks import first_of, many, require_bool, require_kind
 from pinq.public.epsilon import NANO, ZERO, Epsilon, EpsilonLike, Exact, laplace_interval, standard_deviation
 from pinq.public.schema import Schema, Value
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # A leaf predicts its own class if its rows are at least two standard deviations of the difference of two noisy counts,
 # which are 2 sqrt(2) deviations of one count. In a smaller leaf, noise hides even a single class.
@@ -159,6 +162,87 @@ class Plan:
         after += "".join(f"<p><b>Warning:</b> {escape(warning)}</p>" for warning in self.warnings)
         table = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody><tfoot>{foot}</tfoot>"
         return f"<p>{escape(self.title)}</p><table>{table}</table>{after}"
+
+
+WISH_HEADINGS = ("table or model", "epsilon", "widest ±", "at half of it", "at twice")
+
+
+@dataclass(frozen=True)
+class WishList:
+    """Plans, added up against the remaining budget; no query, no cost.
+
+    Attributes:
+        plans: A plan of each table or model.
+        remaining: The epsilon that remained when the list was made.
+
+    Examples:
+        >>> import pinq
+        >>> from miners import Scorecard, WishList
+        >>> from miners.tables import crosstab
+        >>> h = pinq.simulate("policies/adult.yaml", rows=1000, epsilon=1)
+        >>> wishes = WishList.of(
+        ...     h,
+        ...     crosstab.plan(h, "sex", "income", epsilon=0.1),
+        ...     Scorecard(epsilon=0.5).plan(h.schema, "income"),
+        ... )
+        >>> wishes.total, wishes.remainder
+        (Fraction(3, 5), Fraction(2, 5))
+    """
+
+    plans: tuple[Plan, ...]
+    remaining: Fraction
+
+    @classmethod
+    def of(cls, handle: PrivateQueryable, *plans: Plan) -> WishList:
+        """Adds plans up against the budget of a handle.
+
+        Args:
+            handle: The private handle. Reading its budget is free.
+            plans: The ``plan`` of each table or model.
+
+        Raises:
+            QueryError: An argument is not a plan.
+        """
+        require_kind(plans, Plan, "`plans` must be plans, such as crosstab.plan(...).")
+        return cls(plans, handle.budget.remaining)
+
+    @property
+    def total(self) -> Fraction:
+        return sum((plan.total for plan in self.plans), Fraction(0))
+
+    @property
+    def remainder(self) -> Fraction:
+        """The epsilon that would remain; below 0 if the budget does not suffice."""
+        return self.remaining - self.total
+
+    def to_frame(self) -> pd.DataFrame:
+        """A line for each plan: its epsilon, and its widest interval at this epsilon, at half and at twice."""
+        import pandas as pd
+
+        return pd.DataFrame(self._rows(), columns=list(WISH_HEADINGS))
+
+    def __repr__(self) -> str:
+        return f"{self.to_frame().to_string(index=False)}\n{self.verdict}"
+
+    def _repr_html_(self) -> str:
+        return f"{self.to_frame().to_html(index=False)}<p>{escape(self.verdict)}</p>"
+
+    @property
+    def verdict(self) -> str:
+        """The sum, and what would remain."""
+        after = (
+            f"{loss_text(self.remainder)} would be left"
+            if self.remainder >= 0
+            else f"{loss_text(-self.remainder)} more than that"
+        )
+        return f"In all epsilon {loss_text(self.total)} of {loss_text(self.remaining)} that remain; {after}."
+
+    def _rows(self) -> Iterator[tuple[str, ...]]:
+        for plan in self.plans:
+            width, unit = max(((line.within, line.unit) for line in plan.lines if line.within), default=(0.0, ""))
+            # Noise is inversely proportional to epsilon, apart from the rounding of whole counts.
+            widths = [f"±{rows_text(width * factor)} {unit}".rstrip() if width else "" for factor in (1, 2, 0.5)]
+            yield plan.title, loss_text(plan.total), *widths
 
 
 class FitWarning(UserWarning):

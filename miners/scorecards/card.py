@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fitted scorecard: points for each cell of each attribute, added up.
+"""A fitted scorecard: points for each cell of each attribute, added up; and the card as text, HTML and picture.
 
-Points come from noisy sums, with the uncertainty of the noise. A cell's points f have the public prior N(0, width²).
-Its noisy gradient G is about H f, with the variance H of the rows themselves and that of the noise; so f has the
-posterior mean width² H G / (H² width² + variance) and the posterior variance width² variance / (the same). If H is
-indistinguishable from noise, points are about 0. The noise is not normal, and the curvature is noisy too, so an
-interval of two deviations is a guide and no guarantee.
+The picture has a panel for each attribute, the most important first. With one output a panel shows points with
+intervals: steps over the cells of a numeric attribute, a line for each value of a categorical one. With several it is a
+map of classes and cells, white for points that are indistinguishable from 0.
 
 Privacy:
     Claim: a card costs nothing to use, show, store or send (post-processing of answers). Its JSON contains nothing
@@ -19,20 +17,23 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from html import escape
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
 from miners.fitted.node import Split, Target, as_array, split_in, split_out, target_of
-from miners.fitted.route import Bins, encode_rows, length
+from miners.fitted.route import Bins, encode, encode_rows, length
+from miners.pictures import BLUE, CLASSES, INK, PALE, RED, Axes, panels, shorten
 from pinq.errors import QueryError
 from pinq.language.points import POINTS, Points
-from pinq.language.specs import Axis, Cross, bind
-from pinq.public.checks import Shown, many
+from pinq.language.specs import Axis, Cross, Cuts, bind
+from pinq.public.checks import many
+from pinq.public.columns import CutPoint
 from pinq.public.schema import Numeric, Schema, Value
 
-FEWEST = 0.5  # noise scales; fewer rows are indistinguishable from none
-ANY_SHARE = 1 / 12  # variance of a share that may be anything from 0 to 1
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,115 +51,21 @@ class Estimate:
     weights: np.ndarray
 
 
-def newton(
-    gradients: np.ndarray, curvatures: np.ndarray, *, spread: float, noise: float, width: float, limit: float
-) -> Estimate:
-    """The posterior of one Newton step from 0.
-
-    Args:
-        gradients: Noisy sums of gradients, shape (cells, outputs).
-        curvatures: Noisy sums of second derivatives, same shape.
-        spread: Variance of a row's gradient for each unit of its second derivative.
-        noise: Variance of the noise in a gradient.
-        width: The width of the prior.
-        limit: The largest size of points.
-    """
-    rows = np.maximum(curvatures, 0.0)
-    variance = np.maximum(rows * spread + noise, 1e-12)
-    # Gradient 30, curvature 100, width 1: 100 * 30 / (100^2 + 100) = .30 without noise, and 100 *
-    # 30 / (100^2 + 100 + 10,000) = .15 with noise of deviation 100.
-    scale = width**2 / (rows**2 * width**2 + variance)
-    points = np.clip(scale * rows * gradients, -limit, limit)
-    return Estimate(points, np.sqrt(scale * variance), rows.sum(axis=1))
-
-
-def from_probability(step: Estimate, share: float, limit: float) -> Estimate:
-    """Returns the points of a Newton step in log-odds, if all rows had one probability of the class.
-
-    Such a step is exact for the share of a cell's rows with the class; as log-odds it would go too far towards the
-    rarer class.
-
-    Args:
-        step: Of two classes, shape (cells, 1).
-        share: The probability that all rows had, above 0 and below 1.
-        limit: The largest size of points.
-    """
-    # A share of .2 and a step of 1.5: .2 + 1.5 * .16 = .44, whose log-odds are 1.15 above those of .2.
-    variance, odds = share * (1 - share), math.log(share / (1 - share))
-    lowest, largest = (1 / (1 + math.exp(-odds - end)) for end in (-limit, limit))
-    shares = np.clip(share + step.points * variance, lowest, largest)
-    points = np.log(shares / (1 - shares)) - odds
-    return Estimate(points, step.deviations * variance / (shares * (1 - shares)), step.weights)
-
-
-def log_probabilities(tables: list[np.ndarray], totals: np.ndarray, scale: float) -> list[Estimate]:
-    """Points from tables of classes, as in naive Bayes.
-
-    Each table is adjusted to the common class totals, because the errors of many tables' totals would add up. Counts
-    are at least ``FEWEST`` noise scales.
-
-    Args:
-        tables: Noisy counts, each of shape (cells, classes).
-        totals: The best estimate of the rows of each class, shape (classes,).
-        scale: The scale of the noise in a count.
-    """
-    estimates = []
-    for table in tables:
-        moved = _moved(table, totals)
-        counts = np.maximum(moved, FEWEST * scale)
-        # Of two classes with 100 rows each, a cell has 30 and 10: ln .3 and ln .1, of which the
-        # mean is taken off, +.55 and -.55.
-        logs = np.log(counts / counts.sum(axis=0))
-        deviations = np.sqrt(1 / counts + 2 * (scale / counts) ** 2)
-        points = logs - logs.mean(axis=1, keepdims=True)
-        estimates.append(Estimate(points, deviations, np.maximum(moved, 0.0).sum(axis=1)))
-    return estimates
-
-
-def _moved(table: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """A table adjusted to these class totals."""
-    # A class has 90 rows in five cells, and its known total is 100: each cell gets 2 more.
-    return np.asarray(table - (table.sum(axis=0) - totals) / len(table))
-
-
-def reliable_probabilities(
-    tables: list[np.ndarray], estimates: list[Estimate], totals: np.ndarray, scale: float
-) -> np.ndarray:
-    """Returns the share of the variance of each table's points that noise does not explain, 0 to 1.
-
-    If the squared differences of a table's cells are as large as by noise and chance, its share is 0; if they are four
-    times as large, it is three quarters. Each share moves towards the mean of all, by its error.
-
-    Args:
-        tables: Noisy counts, each of shape (cells, classes).
-        estimates: The points that ``log_probabilities`` finds in them.
-        totals: The best estimate of the rows of each class, shape (classes,).
-        scale: The scale of the noise in a count.
-    """
-    of_classes, others = totals / totals.sum(), len(totals) - 1
-    chance = of_classes * (1 - of_classes)
-    noise = 2 * scale**2 * ((1 - of_classes) ** 2 + others * of_classes**2)
-    # With fixed totals, m - 1 of m cells and K - 1 of K classes are free.
-    free = np.array([len(table) - 1 for table in tables])
-    away, variances = np.empty(len(tables)), np.empty(len(tables))
-    by_chance = free * [(chance * totals.sum() / len(table) + noise).sum() for table in tables]
-    for number, (table, estimate) in enumerate(zip(tables, estimates, strict=True)):
-        moved, rows = _moved(table, totals), estimate.weights + 1e-9
-        # Of 100 rows, half of class 1, a cell with 40 and 10 is 15 away from the expected 25.
-        away[number] = np.square(moved - of_classes * moved.sum(axis=1, keepdims=True)).sum()
-        mean = np.average(estimate.points, axis=0, weights=rows)
-        variances[number] = np.average((estimate.points - mean) ** 2, axis=0, weights=rows).sum()
-    shares = np.maximum(0.0, 1 - by_chance / np.maximum(away, 1e-9))
-    # The relative error of a variance from so many free squares is the root of 2 / squares.
-    errors = (1 - shares) ** 2 * 2 / (free * others)
-    return shares + errors / (errors + ANY_SHARE) * (np.average(shares, weights=variances + 1e-9) - shares)
-
-
 FORMAT, VERSION = "pinq-scorecard", 1
 MOST_POINTS = 2**48
 ADDED_AT_ONCE = 2**14  # rows, whose points fit into a processor's cache
 DOUBLES = 20  # printed points that double the odds
 NO_PART = "A value that the card does not know adds no points."
+START = "start"
+LADDER = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0)  # logits whose probabilities a printed card names
+MAX_HTML, OPEN = 60, 3  # attributes that a notebook shows, and opens
+SURE = 2.0  # standard deviations on each side
+ACROSS = 3  # panels side by side
+WIDE, HIGH = 4.0, 3.0  # inches of a panel
+TICKS = 6  # of a panel
+DATES = 3  # ticks of a panel that are dates, which are long
+VALUES = 10  # of a categorical attribute that a panel names
+LABEL = 22  # letters
 CardCells = Split | Cross
 """The cells of an attribute, or of a pair of attributes."""
 
@@ -224,7 +131,7 @@ class Term:
 
 
 @dataclass(frozen=True, eq=False)
-class Card(Shown):
+class Card:
     """Points that add up to the log-odds of a class, to those of each class, or to a mean.
 
     Attributes:
@@ -369,6 +276,79 @@ class Card(Shown):
         printed = self.printed(self.base)
         return printed if self.numeric is None else printed + float(self.numeric.origin)
 
+    # Shown
+
+    def to_frame(self) -> pd.DataFrame:
+        """The points as a table, the most important attribute first.
+
+        Returns:
+            A row for each cell and output: ``attribute``, ``value``, ``output``, ``points``, and
+            ``low`` and ``high``, two standard deviations of the posterior on each side.
+        """
+        import pandas as pd
+
+        rows: list[tuple[object, ...]] = []
+        for term in self.ranked:
+            for label, points, margins in _rows(self, term):
+                numbers = zip(self.headings, points, margins, strict=True)
+                rows += [(term.name, label, name, point, point - sure, point + sure) for name, point, sure in numbers]
+        return pd.DataFrame(rows, columns=["attribute", "value", "output", "points", "low", "high"])
+
+    def export_text(self) -> str:
+        """The card as text to print: the points of each value, the start, the meaning of sums."""
+        lines = [repr(self), rule(self), ""]
+        names = [label for term in self.terms for label in cell_labels(self, term)]
+        wide = max([len(name) for name in (START, *names, *(term.name for term in self.terms))], default=5) + 2
+        columns = [max(len(name), 9) for name in self.headings]
+        if len(columns) > 1:
+            lines.append(" " * wide + "  ".join(name.rjust(w) for name, w in zip(self.headings, columns, strict=True)))
+        lines.append(_line(self, START, wide, columns, self.start, None))
+        for term in self.ranked:
+            lines += ["", term.name]
+            lines += [
+                _line(self, f"  {label}", wide, columns, points, sure) for label, points, sure in _rows(self, term)
+            ]
+        return "\n".join([*lines, *_ladder(self)])
+
+    def _repr_html_(self) -> str:
+        """The card as tables that open and close, one for each attribute."""
+        intro = f"{escape(repr(self))}<br><small>{escape(rule(self))} ± is half of a 95 % interval.</small>"
+        tables = [_table(self, term, number < OPEN) for number, term in enumerate(self.ranked[:MAX_HTML])]
+        start = ", ".join(_number(self, value, signed=False) for value in self.start)
+        more = f"<p>and {len(self.terms) - MAX_HTML:,} more</p>" if len(self.terms) > MAX_HTML else ""
+        return "".join([f"<p>{intro}</p>", *tables, more, f"<p>All rows start with {escape(start)}.</p>"])
+
+    def explain(self, row: Mapping[str, object] | pd.DataFrame) -> pd.DataFrame:
+        """The points of each attribute for one row; see ``ScorecardMiner.explain``."""
+        import pandas as pd
+
+        frame = pd.DataFrame([dict(row)]) if isinstance(row, Mapping) else row
+        if len(frame) != 1:
+            raise QueryError(f"`row` has {len(frame):,} rows; one is explained at a time.")
+        lines: list[tuple[str, object, np.ndarray]] = [(START, "", self.start)]
+        for term in self.ranked:
+            part = int(self.cells(term, {name: encode(self.schema, name, frame) for name in term.columns})[0])
+            added = self.printed(term.points[part]) if part >= 0 else np.zeros(len(self.base))
+            label = cell_labels(self, term)[part] if part >= 0 else "(not known)"
+            lines.append((term.name, label, added))
+        lines[1:] = sorted(lines[1:], key=lambda line: -float(np.abs(line[2]).max()))
+        names = pd.Index([name for name, _, _ in lines], name="attribute")
+        points = pd.DataFrame(np.array([added for *_, added in lines]), index=names, columns=list(self.headings))
+        points.insert(0, "value", [value for _, value, _ in lines])
+        return points
+
+    def plot(self, max_attributes: int | None = None) -> Axes:
+        """Draws the card; see ``ScorecardMiner.plot``."""
+        terms = self.ranked[:max_attributes]
+        figure, axes = panels("a card", [HIGH] * len(terms), across=ACROSS, wide=WIDE, least=2)
+        figure.suptitle(f"{self!r}\n{_caption(self)}", fontsize=11, color=INK)
+        scale = _room(np.concatenate([np.zeros(1), *(_with_margins(self, term)[0].ravel() for term in terms)]))
+        for ax, term in zip(axes, terms, strict=True):
+            _panel(ax, self, term, scale)
+        if len(self.base) > 1 and terms:
+            figure.colorbar(axes[0].images[0], ax=axes, label="points, in all panels", shrink=0.5, aspect=30)
+        return figure.axes[0]
+
     # JSON
 
     def to_dict(self) -> dict[str, Any]:
@@ -426,3 +406,175 @@ def _read_terms(stored: Any) -> Iterator[Term]:
         spec = Cross(tuple(factors)) if len(factors) > 1 else factors[0]
         arrays = [np.array(entry[name], dtype=np.float64) for name in ("deviations", "weights")]
         yield Term(spec, np.array(entry["points"], dtype=np.int64), arrays[0], arrays[1])
+
+
+def cell_labels(card: Card, term: Term) -> list[str]:
+    """Returns the labels of a term's cells."""
+    cells = bind(term.spec, card.schema)
+    labels = [cells.labels(number) for number in range(cells.size)]
+    return [", ".join("(missing)" if name is None else str(name) for name in label) for label in labels]
+
+
+def _with_margins(card: Card, term: Term) -> tuple[np.ndarray, np.ndarray]:
+    return card.printed(term.points), SURE * card.printed(term.deviations)
+
+
+def _rows(card: Card, term: Term) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    return zip(cell_labels(card, term), *_with_margins(card, term), strict=True)
+
+
+def rule(card: Card) -> str:
+    """The rule from points to a prediction, in a line or two."""
+    if card.numeric is not None:
+        low, high = card.numeric.bounds
+        return f"The prediction is the start and the points of all attributes, at least {low} and at most {high}."
+    if len(card.classes) == 2:
+        return (
+            f"Add the points of all attributes to the start; every {DOUBLES} points double the odds of "
+            f"`{card.headings[0]}`."
+        )
+    return (
+        "Add the points of all attributes to the start, separately for each class; "
+        f"a class with {DOUBLES} points more than another is twice as likely."
+    )
+
+
+def _line(card: Card, label: str, wide: int, columns: list[int], points: np.ndarray, margins: np.ndarray | None) -> str:
+    signed = margins is not None
+    numbers = "  ".join(
+        _number(card, number, signed=signed).rjust(w) for number, w in zip(points, columns, strict=True)
+    )
+    sure = f"  ± {_number(card, margins[0], signed=False)}" if margins is not None and len(columns) == 1 else ""
+    return f"{label.ljust(wide)}{numbers}{sure}".rstrip()
+
+
+def _number(card: Card, value: float, *, signed: bool) -> str:
+    """Whole points, or units of the target to three figures."""
+    shown = round(value) if card.numeric is None else float(f"{value:.3g}")
+    return f"{shown:+,}" if signed and shown else f"{shown:,}"
+
+
+def _ladder(card: Card) -> Iterator[str]:
+    """Yields a table from sums to probabilities, for two classes."""
+    if card.numeric is not None or len(card.classes) != 2:
+        return
+    yield ""
+    yield f"sum of points   share of `{card.headings[0]}`"
+    for logit in LADDER:
+        # A sum of 1 logit, 29 points, is a share of 73.1 %.
+        share = probabilities(np.array([[logit]]))[0, 1]
+        yield f"{card.unit * logit:>13.0f}   {share:.1%}"
+
+
+def _table(card: Card, term: Term, is_open: bool) -> str:
+    largest = max(float(np.abs(card.printed(term.points)).max()), 1e-9)
+    rows = []
+    for label, points, sure in _rows(card, term):
+        cells = "".join(_cell(card, *pair, largest) for pair in zip(points, sure, strict=True))
+        rows.append(f"<tr><td style='text-align:left'>{escape(label)}</td>{cells}</tr>")
+    head = "".join(f"<th>{escape(name)}</th>" for name in card.headings)
+    table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    summary = f"<summary><b>{escape(term.name)}</b></summary>"
+    return f"<details{' open' if is_open else ''}>{summary}{table}</details>"
+
+
+def _cell(card: Card, points: float, margin: float, largest: float) -> str:
+    """A cell shaded by its points."""
+    colour = "78,121,167" if points >= 0 else "225,87,89"
+    shade = f"background:rgba({colour},{0.6 * min(abs(points) / largest, 1):.2f})"
+    sure = f"<small>±{_number(card, margin, signed=False)}</small>"
+    return f"<td style='{shade}'>{_number(card, points, signed=True)} {sure}</td>"
+
+
+def _caption(card: Card) -> str:
+    if card.numeric is not None:
+        return f"what is added to the prediction, in units of {card.target}; bars: 95 % intervals"
+    if len(card.base) == 1:
+        return f"points; every {DOUBLES} double the odds of {card.headings[0]}; bars: 95 % intervals"
+    return f"points of each class; {DOUBLES} more are twice as likely; white: not distinguishable from 0"
+
+
+def _panel(ax: Axes, card: Card, term: Term, scale: tuple[float, float]) -> None:
+    ax.set_title(shorten(term.name, 34), fontsize=10, fontweight="bold", loc="left", color=INK)
+    ax.tick_params(labelsize=9, colors=INK)
+    ax.spines[["top", "right"]].set_visible(False)
+    if len(card.base) > 1:
+        _map(ax, card, term, max(map(abs, scale)))
+    elif isinstance(term.spec, Cuts):
+        _steps(ax, card, term, term.spec, scale)
+    else:
+        _values(ax, card, term, scale)
+
+
+def _steps(ax: Axes, card: Card, term: Term, spec: Cuts, scale: tuple[float, float]) -> None:
+    """Draws points over a numeric attribute, those of missing values next to it.
+
+    All cells are equally wide, because cuts are dense where values are.
+    """
+    points, margins = (numbers[:, 0] for numbers in _with_margins(card, term))
+    cells = len(spec.points) + 1
+    edges = np.arange(cells + 1)
+    ax.axhline(0, color=PALE, linewidth=0.7)
+    ax.stairs(points[:cells], edges, baseline=None, color=BLUE, linewidth=1.4)
+    low, high = scale
+    # An interval that would fill the panel is left out.
+    shown_margins = np.where(margins < (high - low) / 2, margins, 0.0)[:cells]
+    tops, bases = points[:cells] + shown_margins, points[:cells] - shown_margins
+    ax.stairs(tops, edges, baseline=bases, fill=True, color=BLUE, alpha=0.25)
+    ax.set(xlim=(0, cells), ylim=(low, high))
+    shown = _spread(len(spec.points), DATES if isinstance(spec.points[0], str) else TICKS)
+    ax.set_xticks(shown + 1, [_cut(spec.points[number]) for number in shown])
+    if len(points) > cells:
+        _beside(ax, f"missing: {points[-1]:+.3g} ± {margins[-1]:.2g}", INK)
+
+
+def _cut(point: CutPoint) -> str:
+    """A cut to three figures, or whole; a date unchanged."""
+    if isinstance(point, str):
+        return point
+    return f"{point:.3g}" if abs(point) < 1000 else f"{point:,.0f}"
+
+
+def _room(points: np.ndarray) -> tuple[float, float]:
+    low, high = min(0.0, float(points.min())), max(0.0, float(points.max()))
+    room = 0.25 * (high - low) or 1.0
+    return low - room, high + room
+
+
+def _spread(count: int, limit: int) -> np.ndarray:
+    """At most so many of the numbers below a count, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(int))
+
+
+def _beside(ax: Axes, words: str, colour: str) -> None:
+    ax.text(1, 1.01, words, transform=ax.transAxes, ha="right", va="bottom", fontsize=8, color=colour)
+
+
+def _values(ax: Axes, card: Card, term: Term, scale: tuple[float, float]) -> None:
+    """Draws a line for each value, or for those of largest weight."""
+    points, margins = (numbers[:, 0] for numbers in _with_margins(card, term))
+    chosen = np.argsort(-term.weights, kind="stable")[:VALUES]
+    chosen = chosen[np.argsort(points[chosen], kind="stable")]
+    labels = cell_labels(card, term)
+    ax.axvline(0, color=PALE, linewidth=0.7)
+    heights = np.arange(len(chosen))
+    ax.barh(heights, points[chosen], color=np.where(points[chosen] >= 0, BLUE, RED), alpha=0.55, height=0.7)
+    ax.errorbar(points[chosen], heights, xerr=margins[chosen], fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
+    ax.set_xlim(scale)
+    ax.set_yticks(heights, [shorten(labels[cell], LABEL) for cell in chosen])
+    if len(labels) > len(chosen):
+        _beside(ax, f"and {len(labels) - len(chosen):,} rarer values", PALE)
+
+
+def _map(ax: Axes, card: Card, term: Term, largest: float) -> None:
+    points, margins = (numbers.T for numbers in _with_margins(card, term))
+    is_clear = np.abs(points) > margins
+    ax.imshow(np.where(is_clear, points, 0), cmap="RdBu", vmin=-largest, vmax=largest, aspect="auto")
+    labels = cell_labels(card, term)
+    shown = _spread(len(labels), TICKS)
+    ax.set_xticks(shown, [shorten(labels[cell], 12) for cell in shown])
+    if max(map(len, labels)) > 4:
+        for label in ax.get_xticklabels():
+            label.set(rotation=30, ha="right")
+    shown_classes = _spread(len(card.headings), CLASSES)
+    ax.set_yticks(shown_classes, [shorten(card.headings[number], LABEL) for number in shown_classes])

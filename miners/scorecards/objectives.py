@@ -2,6 +2,12 @@
 """The objectives of a scorecard: two classes, many classes, or a mean.
 
 An objective has the start of scores, the loss whose derivatives a step sums, and the points that follow from the sums.
+
+Points come from noisy sums, with the uncertainty of the noise. A cell's points f have the public prior N(0, width²).
+Its noisy gradient G is about H f, with the variance H of the rows themselves and that of the noise; so f has the
+posterior mean width² H G / (H² width² + variance) and the posterior variance width² variance / (the same). If H is
+indistinguishable from noise, points are about 0. The noise is not normal, and the curvature is noisy too, so an
+interval of two deviations is a guide and no guarantee.
 ``Asking`` sends a card's queries to one handle, or to several data owners.
 """
 
@@ -19,15 +25,7 @@ import numpy as np
 from miners.budget.plan import count_scale, rare_classes
 from miners.growth.candidates import Grid
 from miners.growth.target_range import TargetRange
-from miners.scorecards.card import (
-    Card,
-    CardCells,
-    Estimate,
-    from_probability,
-    log_probabilities,
-    newton,
-    reliable_probabilities,
-)
+from miners.scorecards.card import Card, CardCells, Estimate
 from miners.scorecards.costs import (
     TABLES,
     FitCosts,
@@ -49,9 +47,115 @@ from pinq.public.columns import CutPoint
 from pinq.public.epsilon import Epsilon, standard_deviation
 from pinq.public.schema import Categorical, Numeric, Schema
 
+FEWEST = 0.5  # noise scales; fewer rows are indistinguishable from none
+ANY_SHARE = 1 / 12  # variance of a share that may be anything from 0 to 1
 THRESHOLD = 0.5  # noise scales; a choice ignores smaller gradients of a cell
 Cells = Values | Cuts
 """The cells of one attribute."""
+
+
+def newton(
+    gradients: np.ndarray, curvatures: np.ndarray, *, spread: float, noise: float, width: float, limit: float
+) -> Estimate:
+    """The posterior of one Newton step from 0.
+
+    Args:
+        gradients: Noisy sums of gradients, shape (cells, outputs).
+        curvatures: Noisy sums of second derivatives, same shape.
+        spread: Variance of a row's gradient for each unit of its second derivative.
+        noise: Variance of the noise in a gradient.
+        width: The width of the prior.
+        limit: The largest size of points.
+    """
+    rows = np.maximum(curvatures, 0.0)
+    variance = np.maximum(rows * spread + noise, 1e-12)
+    # Gradient 30, curvature 100, width 1: 100 * 30 / (100^2 + 100) = .30 without noise, and 100 *
+    # 30 / (100^2 + 100 + 10,000) = .15 with noise of deviation 100.
+    scale = width**2 / (rows**2 * width**2 + variance)
+    points = np.clip(scale * rows * gradients, -limit, limit)
+    return Estimate(points, np.sqrt(scale * variance), rows.sum(axis=1))
+
+
+def from_probability(step: Estimate, share: float, limit: float) -> Estimate:
+    """Returns the points of a Newton step in log-odds, if all rows had one probability of the class.
+
+    Such a step is exact for the share of a cell's rows with the class; as log-odds it would go too far towards the
+    rarer class.
+
+    Args:
+        step: Of two classes, shape (cells, 1).
+        share: The probability that all rows had, above 0 and below 1.
+        limit: The largest size of points.
+    """
+    # A share of .2 and a step of 1.5: .2 + 1.5 * .16 = .44, whose log-odds are 1.15 above those of .2.
+    variance, odds = share * (1 - share), math.log(share / (1 - share))
+    lowest, largest = (1 / (1 + math.exp(-odds - end)) for end in (-limit, limit))
+    shares = np.clip(share + step.points * variance, lowest, largest)
+    points = np.log(shares / (1 - shares)) - odds
+    return Estimate(points, step.deviations * variance / (shares * (1 - shares)), step.weights)
+
+
+def log_probabilities(tables: list[np.ndarray], totals: np.ndarray, scale: float) -> list[Estimate]:
+    """Points from tables of classes, as in naive Bayes.
+
+    Each table is adjusted to the common class totals, because the errors of many tables' totals would add up. Counts
+    are at least ``FEWEST`` noise scales.
+
+    Args:
+        tables: Noisy counts, each of shape (cells, classes).
+        totals: The best estimate of the rows of each class, shape (classes,).
+        scale: The scale of the noise in a count.
+    """
+    estimates = []
+    for table in tables:
+        moved = _moved(table, totals)
+        counts = np.maximum(moved, FEWEST * scale)
+        # Of two classes with 100 rows each, a cell has 30 and 10: ln .3 and ln .1, of which the
+        # mean is taken off, +.55 and -.55.
+        logs = np.log(counts / counts.sum(axis=0))
+        deviations = np.sqrt(1 / counts + 2 * (scale / counts) ** 2)
+        points = logs - logs.mean(axis=1, keepdims=True)
+        estimates.append(Estimate(points, deviations, np.maximum(moved, 0.0).sum(axis=1)))
+    return estimates
+
+
+def _moved(table: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """A table adjusted to these class totals."""
+    # A class has 90 rows in five cells, and its known total is 100: each cell gets 2 more.
+    return np.asarray(table - (table.sum(axis=0) - totals) / len(table))
+
+
+def reliable_probabilities(
+    tables: list[np.ndarray], estimates: list[Estimate], totals: np.ndarray, scale: float
+) -> np.ndarray:
+    """Returns the share of the variance of each table's points that noise does not explain, 0 to 1.
+
+    If the squared differences of a table's cells are as large as by noise and chance, its share is 0; if they are four
+    times as large, it is three quarters. Each share moves towards the mean of all, by its error.
+
+    Args:
+        tables: Noisy counts, each of shape (cells, classes).
+        estimates: The points that ``log_probabilities`` finds in them.
+        totals: The best estimate of the rows of each class, shape (classes,).
+        scale: The scale of the noise in a count.
+    """
+    of_classes, others = totals / totals.sum(), len(totals) - 1
+    chance = of_classes * (1 - of_classes)
+    noise = 2 * scale**2 * ((1 - of_classes) ** 2 + others * of_classes**2)
+    # With fixed totals, m - 1 of m cells and K - 1 of K classes are free.
+    free = np.array([len(table) - 1 for table in tables])
+    away, variances = np.empty(len(tables)), np.empty(len(tables))
+    by_chance = free * [(chance * totals.sum() / len(table) + noise).sum() for table in tables]
+    for number, (table, estimate) in enumerate(zip(tables, estimates, strict=True)):
+        moved, rows = _moved(table, totals), estimate.weights + 1e-9
+        # Of 100 rows, half of class 1, a cell with 40 and 10 is 15 away from the expected 25.
+        away[number] = np.square(moved - of_classes * moved.sum(axis=1, keepdims=True)).sum()
+        mean = np.average(estimate.points, axis=0, weights=rows)
+        variances[number] = np.average((estimate.points - mean) ** 2, axis=0, weights=rows).sum()
+    shares = np.maximum(0.0, 1 - by_chance / np.maximum(away, 1e-9))
+    # The relative error of a variance from so many free squares is the root of 2 / squares.
+    errors = (1 - shares) ** 2 * 2 / (free * others)
+    return shares + errors / (errors + ANY_SHARE) * (np.average(shares, weights=variances + 1e-9) - shares)
 
 
 class Partitioned(Protocol):

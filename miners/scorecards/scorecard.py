@@ -29,7 +29,6 @@ from miners.budget.plan import (
 from miners.estimator import Classifier, FitPlan, Miner, Regressor
 from miners.growth.candidates import attribute_cells, attribute_names, attribute_pairs
 from miners.pictures import Axes
-from miners.scorecards import view
 from miners.scorecards.card import Card, CardCells, Estimate
 from miners.scorecards.costs import MAX_STEPS, TABLES, CardStep, FitCosts
 from miners.scorecards.objectives import CLEAR_CLASS, Asking, Cells, HandleAsking, Objective, choice_score, objective_of
@@ -226,18 +225,9 @@ class ScorecardMiner(Miner):
         "On small tables noise shrinks points, and probabilities move towards the middle.",
     )
 
-    def to_frame(self) -> pd.DataFrame:
-        """The points as a table, the most important attribute first.
-
-        Returns:
-            A row for each cell and output: ``attribute``, ``value``, ``output``, ``points``, and
-            ``low`` and ``high``, two standard deviations of the posterior on each side.
-        """
-        return view.points_frame(self._model)
-
     def export_text(self) -> str:
         """The card as text: the points of each value, the start, the meaning of sums."""
-        return view.text(self._model)
+        return self._model.export_text()
 
     def explain(self, row: Mapping[str, object] | pd.DataFrame) -> pd.DataFrame:
         """The points that each attribute adds for one row, the largest first.
@@ -249,7 +239,7 @@ class ScorecardMiner(Miner):
             A line for each attribute and one for the start of all rows; the columns are ``value``
             and one for each output.
         """
-        return view.explained(self._model, row)
+        return self._model.explain(row)
 
     def plot(self, *, max_attributes: int | None = None) -> Axes:
         """Draws each attribute's points with intervals, the most important attribute first.
@@ -268,10 +258,7 @@ class ScorecardMiner(Miner):
         """
         if max_attributes is not None:
             whole_number("max_attributes", max_attributes, 1, 10_000)
-        return view.plot(self._model, max_attributes)
-
-    def _shown(self) -> str:
-        return view.html(self._model)
+        return self._model.plot(max_attributes)
 
     def _checked(self, schema: Schema, target: str) -> CardFit:
         epsilon = Epsilon.of(self.epsilon)

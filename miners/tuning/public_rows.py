@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from miners.estimator import Learner, require_pairs
-from miners.parameters import Kind, Parameterised, cloned
+from miners.estimator import Kind, Learner, Parameterised, cloned, require_pairs
 from pinq.errors import QueryError
 from pinq.public.checks import Shown
 from pinq.public.epsilon import EpsilonLike

@@ -27,11 +27,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from miners.budget.plan import silenced
-from miners.estimator import Learner
+from miners.estimator import Learner, cloned
 from miners.fitted.node import Node
 from miners.fitted.tree import Tree
 from miners.growth.candidates import attribute_names, random_split
-from miners.parameters import cloned
 from miners.pictures import COLOURS, PALE, Axes, axes_of
 from miners.tuning.public_rows import simulated
 from pinq.errors import QueryError

@@ -26,9 +26,8 @@ from sklearn.exceptions import NotFittedError
 
 from miners import DiPriMeForestClassifier, Federation, FitWarning
 from miners.budget.plan import loss_text
-from miners.estimator import FitPlan
+from miners.estimator import FitPlan, cloned
 from miners.fitted.model_card import determination
-from miners.parameters import cloned
 from pinq.errors import UNSPENT, BudgetExceeded, QueryError
 from pinq.ledger.events import Terms
 from pinq.provider.local import dummy_rows, simulate

@@ -15,8 +15,8 @@ from sklearn.metrics import r2_score
 from sklearn.utils import get_tags
 
 from miners import DiffPC45, DiffPID3, PublicRows
+from miners.estimator import NotLearnedError, Parameterised, cloned
 from miners.fitted.model_card import determination
-from miners.parameters import NotLearnedError, Parameterised, cloned
 from miners.tuning.suggestion import _monotone
 from pinq.errors import QueryError
 from pinq.public.plugins import EXTRAS, extra_of, install_line, optional

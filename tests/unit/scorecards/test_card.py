@@ -12,7 +12,6 @@ import pytest
 
 from miners.fitted.route import UndeclaredValueWarning
 from miners.scorecards.card import Card, Estimate, Term
-from miners.scorecards.view import explained, html, plot, text
 from pinq.errors import QueryError
 from pinq.language.points import POINTS
 from pinq.language.specs import Cross, Cuts, Values
@@ -68,8 +67,8 @@ def test_a_pair_has_points_for_each_two_cells() -> None:
     assert PAIR.scores(ROWS)[:, 0].tolist() == [0.25, 4.25, 8.25]
     assert PAIR.columns == ["job", "age"]
     assert PAIR.importances == pytest.approx({"job": 0.5, "age": 0.5})
-    assert explained(PAIR, {"job": "<cook>", "age": 40})["value"].tolist() == ["", "<cook>, 30 to < 60", "30 to < 60"]
-    assert "job and age\n  clerk, < 30" in text(PAIR)
+    assert PAIR.explain({"job": "<cook>", "age": 40})["value"].tolist() == ["", "<cook>, 30 to < 60", "30 to < 60"]
+    assert "job and age\n  clerk, < 30" in PAIR.export_text()
     more = PAIR.plus(Cross((JOB, AGE)), Estimate(np.ones((9, 1)), np.ones((9, 1)), np.ones(9)))
     assert len(more.terms) == 2
     assert more.scores(ROWS)[:, 0].tolist() == [1.25, 5.25, 9.25]
@@ -150,44 +149,44 @@ def test_terms_that_do_not_fit_are_refused(change: dict[str, Any]) -> None:
 
 def test_the_text_can_be_added_up_by_hand() -> None:
     """Start, points of each value, and what sums mean; 20 points double the odds."""
-    lines = text(BUYS).splitlines()
+    lines = BUYS.export_text().splitlines()
     assert "every 20 points double the odds of `yes`" in lines[1]
     numbers = {line.split()[0]: line.split()[1] for line in lines[3:] if len(line.split()) > 1}
     assert numbers["start"] == "-29"  # 20 / ln 2 for each logit
     assert numbers["clerk"] == "+29"
     assert numbers["<cook>"] == "-29"
     assert any(line.split() == ["0", "50.0%"] for line in lines)
-    assert "  a" in text(KIND)
-    assert "at least 10 and at most 50" in text(WAGE)
+    assert "  a" in KIND.export_text()
+    assert "at least 10 and at most 50" in WAGE.export_text()
 
 
 def test_html_escapes_what_the_provider_wrote() -> None:
     """Names and values are text, not markup."""
-    assert "&lt;cook&gt;" in html(BUYS)
-    assert "<cook>" not in html(BUYS)
-    assert html(KIND).count("<details") == 1
+    assert "&lt;cook&gt;" in BUYS._repr_html_()
+    assert "<cook>" not in BUYS._repr_html_()
+    assert KIND._repr_html_().count("<details") == 1
 
 
 def test_a_row_is_explained_by_what_it_adds_up_to() -> None:
     """What each attribute adds, and the start: together the printed score."""
-    lines = explained(BUYS, {"job": "<cook>", "age": 40})
+    lines = BUYS.explain({"job": "<cook>", "age": 40})
     assert lines.index.tolist() == ["start", "job", "age"]
     assert lines["value"].tolist() == ["", "<cook>", "30 to < 60"]
     assert lines["yes"].sum() == pytest.approx(-1.5 * 20 / np.log(2))
-    assert explained(WAGE, ROWS[:1])["wage"].sum() == pytest.approx(10.25 + 18 * 0.5)
+    assert WAGE.explain(ROWS[:1])["wage"].sum() == pytest.approx(10.25 + 18 * 0.5)
     with pytest.raises(QueryError, match="one is explained at a time"):
-        explained(BUYS, ROWS)
+        BUYS.explain(ROWS)
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.target)
 def test_a_picture_has_a_panel_for_each_attribute(card: Card) -> None:
     """The one that says most first, with its name."""
-    figure = plot(card, None).figure
+    figure = card.plot().figure
     titles = [ax.get_title(loc="left") for ax in figure.axes]
     assert [title for title in titles if title] == [term.name for term in card.ranked]
 
 
 def test_a_card_without_points_has_a_picture() -> None:
     """Noise may hide all of them."""
-    ax = plot(Card(SCHEMA, "buys", (-256,), ()), None)
+    ax = Card(SCHEMA, "buys", (-256,), ()).plot()
     assert ax.figure.axes[0] is ax

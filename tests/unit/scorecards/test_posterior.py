@@ -8,8 +8,15 @@ import math
 import numpy as np
 import pytest
 
-from miners.scorecards.card import Card, from_probability, log_probabilities, newton, reliable_probabilities
-from miners.scorecards.objectives import ManyClasses, TwoClasses
+from miners.scorecards.card import Card
+from miners.scorecards.objectives import (
+    ManyClasses,
+    TwoClasses,
+    from_probability,
+    log_probabilities,
+    newton,
+    reliable_probabilities,
+)
 from pinq.language.specs import Values
 from pinq.public.schema import Categorical, Schema
 
