@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Derivatives of a public model's loss at each row, as vectors of whole numbers for noisy sums.
 
-A model is a score of rows (``Points``); a row's vector is the direction and the size of the best change of its score.
-``noisy_sum`` adds the vectors up, in each part or each cell of some specs; the score ``Gradient`` of ``exp_mech``
-chooses by their sums. Models are grown with them step by step (component-wise boosting), or all at once.
+A model is a score of rows (``Points``); a row's vector is the best change of its score. ``noisy_sum`` adds the vectors
+up; the score ``Gradient`` of ``exp_mech`` chooses by their sums.
 
 Privacy:
     Adjacency: add or remove one row. A vector is a public function of its row, of whole numbers, of L1 norm at most
     ``bound``. ``bound`` is the largest norm in the public table of all vectors, or the norm to which each vector is
     clipped. All arithmetic on rows is in integers; only the public tables were computed in floating point. So a vector
-    follows from its row, not from the row's place in an array (privacy.md 8). Held by:
-    tests/privacy/test_derivative_sums.py, exhaustively on small schemas.
+    does not depend on the row's place in an array (privacy.md 8). Held by: tests/privacy/test_derivative_sums.py,
+    exhaustively on small schemas.
 
 To add a loss: its vectors, its class, and its entry of ``AnyDerivatives``.
 """
@@ -62,7 +61,7 @@ class Field:
 class Packing:
     """The places of a row's numbers in its words.
 
-    Sums are exact: a number has enough bits for its largest sum, and its range is public.
+    Sums are exact: a number has enough bits for its largest sum.
 
     Attributes:
         rows: The largest number of words that may be added up before they are unpacked.
@@ -207,8 +206,6 @@ class RowMeasure(ABC):
 
 class RowVectors(RowMeasure):
     """The vectors of derivatives under a schema: a function of a row's parts along some axes.
-
-    Scores are looked up in joint tables that are finished before rows are read.
 
     Args:
         scores: The model's scores.
@@ -450,7 +447,7 @@ class Logistic(Derivatives):
 
     They are (y - p, p (1 - p)), p = 1 / (1 + exp(-F / 256)).
 
-    y is 1 if the target is one of ``positive``, else 0. F is clamped to 8 logits.
+    y is 1 if the target is one of ``positive``. F is clamped to 8 logits.
 
     Privacy:
         For y = 1 the norm is 1 - p + p (1 - p) = 1 - p², for y = 0 it is 1 - (1 - p)²: at most 1
@@ -510,14 +507,12 @@ class Logistic(Derivatives):
 class Softmax(Derivatives):
     """The derivatives of the cross-entropy of all classes: e_y - p, with p = softmax(F / 256).
 
-    On demand also each p_c (1 - p_c).
+    With ``hessian`` also each p_c (1 - p_c).
 
     Privacy:
-        The gradient's norm is 2 (1 - p_y), at most 2 rows; the second derivatives add at most 1 - Σ
-        p_c². p depends on as many scores as there are classes, so no table can hold all vectors;
-        each vector is clipped to ``limit`` in whole numbers. Vectors follow from scores by whole
-        numbers and a table of odds, so a row's vector does not depend on its place in the table.
-        Floats, computed many at a time, could depend on it (privacy.md 8.2).
+        The gradient's norm is 2 (1 - p_y), at most 2 rows; the second derivatives add at most 1 - Σ p_c². Each vector
+        is clipped to ``limit`` in whole numbers. Vectors follow from scores by whole numbers and a table of odds, so
+        they do not depend on a row's place in the table (privacy.md 8.2).
 
     Attributes:
         points: A score for each value of the target, in their order, the missing one last.

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Part`` and ``PartSet``: places in the tree of partitions below the whole table.
 
-No data, no noise, no I/O.
-
-A ``Part`` is the whole table or one part of a partition of another part; a ``PartSet`` is an ordered collection of
-pairwise disjoint parts.
+A ``PartSet`` is an ordered collection of pairwise disjoint parts.
 """
 
 from __future__ import annotations
@@ -83,7 +80,7 @@ class Part:
         return low, max(low, high)
 
     def _span_below(self, name: str, codes: int) -> tuple[int, int]:
-        """The span of a part that is split; computed once, because a split may have a million parts."""
+        """The span of a split part; computed once, because a split may have a million parts."""
         if self._spans_below is None:
             self._spans_below = {}
         if name not in self._spans_below:
@@ -128,7 +125,7 @@ class PartSet:
     """An ordered collection of pairwise disjoint parts of one table, with a shape like an array's.
 
     Args:
-        blocks: The parts, in order. Blocks keep a query about a million cells as short as its text.
+        blocks: The parts, in order. Blocks keep a query about a million cells short.
         shape: The shape of answers; flat by default.
     """
 
@@ -192,8 +189,6 @@ class PartSet:
         while cursor < len(chosen):
             number = int(owner[cursor])
             block, start = self.blocks[number], int(self._starts[number])
-            # Of blocks of 1 and 3 parts, positions 1 2 3 0 are the second block whole, then the
-            # first; positions 3 1 are two parts of the second block, each by itself.
             whole = chosen[cursor : cursor + len(block)]
             if (
                 len(whole) == len(block)
@@ -232,8 +227,8 @@ class PartSet:
         A part on a path from the whole table has one of three uses. It is queried whole; it is split, and all parts of
         the split are queried at once; or it is split and entered, by one or several parts of the split. The queried
         parts are disjoint exactly if no part has two uses, two partitions, or two queries: then any two paths separate
-        in one split. Women and nurses are not disjoint: two partitions would split the whole table. Women and young
-        women are not disjoint: women would be queried whole and be split.
+        in one split. Women and nurses are not disjoint: two partitions would split the whole table. Nor are women and
+        young women: women would be queried whole and be split.
         """
         whole: set[bytes] = set()
         at_once: set[bytes] = set()

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Public additive scores of a row: a whole number for each part of some specs, added up.
 
-``Points((Values("sex"), Cuts("age", (30,))), ((-40, 25), (-90, 60)), base=-200)`` gives a woman of
-25 the score -200 - 40 - 90 = -330. Tables may depend on earlier answers, never on rows. So a score
-is a row-wise map, stability 1 (privacy.md 1.1), and functions of the score are public functions of
-a row.
+``Points((Values("sex"), Cuts("age", (30,))), ((-40, 25), (-90, 60)), base=-200)`` gives a woman of 25 the score -200 -
+40 - 90 = -330. Tables may depend on earlier answers, never on rows. So a score is a row-wise map, stability 1
+(privacy.md 1.1).
 """
 
 from __future__ import annotations
@@ -194,8 +193,7 @@ class RowScores:
     def over(self, joint: Sequence[tuple[Axis, ...]]) -> RowScores:
         """The same scores, looked up in the cells of joint tables that have the axes.
 
-        A caller that has these cells needs one look-up for all axes of a table. Axes in no joint table are joined with
-        each other.
+        Axes in no joint table are joined with each other.
         """
         tables: dict[int, np.ndarray] = {}
         unplaced = list[_PointsTerm]()
@@ -243,8 +241,7 @@ def _joined(terms: Iterable[_PointsTerm]) -> list[_PointsTerm]:
 def _whole(numbers: Iterable[int]) -> tuple[int, ...]:
     """Numbers as plain integers; raises ``QueryError`` if one is not whole, or too large.
 
-    The checked numbers are returned, because an iterable may give others when it is read again, and other classes may
-    compare differently.
+    The checked numbers are returned, because an iterable may give others when it is read again.
     """
     members = tuple(numbers)
     try:

@@ -2,8 +2,7 @@
 """``Products``: sums of the products of all pairs of columns, for the price of one sum.
 
 A row is a vector x: a constant, a number for each numeric column, an indicator for each value of a categorical one but
-the first. ``noisy_sum`` adds up the upper triangle of x x', or a part of it: second moments, for regressions,
-discriminants, components and correlations.
+the first. ``noisy_sum`` adds up the upper triangle of x x', or a part of it: second moments.
 
 Privacy:
     Adjacency: add or remove one row. x is whole numbers in units of 2^-12, from public tables. The
@@ -168,8 +167,7 @@ class Products(RowFunction[ProductVectors]):
     is missing. A categorical column is an indicator for each value but the first, the missing one last.
 
     Privacy:
-        One row changes all sums together by at most ``limit``, for any number of columns, because a row with a larger
-        norm is shortened to it (see the module).
+        One row changes all sums together by at most ``limit`` (see the module).
 
     Attributes:
         names: The columns.

@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests and answers between the two sides: frozen, self-contained, JSON.
 
-A request names parts by their specs, never by references to the other side's memory. The curator binds every spec to
-its own schema again, so a forged request is invalid.
-
-A request is one of seven *queries* of its parts, each a frozen value with its fields. An analyst writes five verbs.
-``noisy_sum`` is two queries: the sum of a column, or of derivatives. ``exp_mech`` is three, by its score: a choice
-among candidates, a vote for a class (``ClassCount``), and the depth to which a tree's parts are large enough
-(``EnoughRows``). The curator defines the answers (``pinq/curator/verbs.py``).
+A request names parts by their specs. The curator binds every spec to its own schema again, so a forged request is
+invalid. A request is one of seven *queries* of its parts, for the five verbs of an analyst: ``noisy_sum`` is two
+queries, and ``exp_mech`` three, by its score. The curator defines the answers (``pinq/curator/verbs.py``).
 
 A new query is a class here, an entry of ``_BY_VERB``, ``_BY_SUMMAND`` or ``_BY_SCORE``, and the file that prepares it.
 """
@@ -81,7 +77,6 @@ class Query(ABC):
         return type(self).__name__
 
     def sample(self, numbers: Sequence[int], schema: Schema) -> Query:
-        """The query of some of its parts, with one candidate of each form."""
         return self
 
     def examples(self, schema: Schema) -> set[int]:
@@ -390,7 +385,7 @@ def _require_name(name: str) -> str:
 class Act(_Frozen):
     """The act of a query, as the analyst's program names it: a fit, a table, an SQL statement.
 
-    The log keeps it as a statement of the analyst's program; no answer, charge or refusal depends on it.
+    No answer, charge or refusal depends on it.
 
     Attributes:
         name: One line for people.
@@ -432,7 +427,7 @@ class Request(_Frozen):
         each: For ``exp_mech``: whether to choose a member of every candidate instead of one candidate, sharing epsilon
             evenly.
         reuse: Whether the stored answer to the identical query may be returned, at no cost.
-        act: The act to which it belongs, as the analyst's program states it.
+        act: The act to which it belongs.
     """
 
     id: str = Field(pattern=r"^[!-~]{1,64}$", examples=["5d0f8c0e6f3f4c0c9d1d2b6a0b1c2d3e"])
@@ -483,8 +478,6 @@ class Request(_Frozen):
 
     def identity(self, schema: str) -> str:
         """Identifies the query under the schema with a digest.
-
-        A charge keeps the digest, and a repeated request is recognised by it.
 
         The schema is part of it, because a charge for one meaning of "part 1" must not pay for another; the id,
         ``reuse`` and the act are not. Every spelling of one loss gives one digest.
@@ -592,7 +585,7 @@ class Budget:
 class Preview(Shown):
     """The cost of a request now, and the expected error of its answer.
 
-    It is free, because it follows from public facts and the ledger.
+    It is free.
 
     Attributes:
         cost: The amount by which ``spent`` would grow.
@@ -633,7 +626,7 @@ class Asked(_Frozen):
         spent: The analyst's total afterwards.
         outcome: ``answered``, ``charged, not answered`` or ``refused (...)``.
         classes: For ``ClassCount``, the column whose values the answer's numbers stand for.
-        act: The act to which it belongs, as the analyst's program stated it.
+        act: The act to which it belongs.
         version: The version of the queried rows; None for the present one, or for none.
     """
 

@@ -10,8 +10,7 @@ Privacy:
     of every candidate's score. In a *monotone* score a row changes all candidates in one direction, so their changes
     differ by at most the sensitivity; otherwise by at most twice that. Selection with exp(epsilon * q / span) is
     epsilon-DP for a ``span`` of that width (range lemma, privacy.md 2.4; proofs of each row, 2.5). Each cell's term is
-    rounded down; it is a monotone quantity with an integer bound, and rounding down keeps both properties. Held by:
-    tests/privacy/test_sensitivity.py, exhaustively.
+    rounded down, which keeps monotony and integer bounds. Held by: tests/privacy/test_sensitivity.py, exhaustively.
 
 A new score is a class here and an entry of ``AnyScore``; ``Score`` lists what it answers, and
 ``pinq/__init__`` exports it. Its sensitivity passes ``search_sensitivity`` of
@@ -67,8 +66,7 @@ class Score(Expression):
         """Scores of tables (..., cells, measure).
 
         A score of classes is a sum over cells to which an empty cell adds nothing, so a table may leave empty cells
-        out, as ``AnyCross`` does. ``prepare`` checks this (tests/contract/test_every_score.py; a score without this
-        property is refused with ``AnyCross``).
+        out, as ``AnyCross`` does. ``prepare`` checks this.
         """
 
     def span(self, schema: Schema) -> int:
@@ -160,10 +158,10 @@ class Balance(Score):
         Adjacency: add or remove one row. Claim: sensitivity max(a, b - a), that is b max(q, 1 - q); not monotone, so
         the span is twice that. Why: a row in cell 0 moves (b - a) n0 - a n1 up by b - a, a row in cell 1 moves it down
         by a, and an absolute value moves by no more than what is inside. A row can bring one cut closer to balance and
-        take another further from it, by max(q, 1 - q) each, so 2 b max(q, 1 - q) is attained. If one row is
-        substituted, the inside moves by 0 or b, at most twice max(a, b - a); epsilon is divided by the schema's
-        distance of 2 rows, which may move it as much. Exact: integers. Held by: tests/contract/test_every_score.py,
-        tests/privacy/test_sensitivity.py, tests/privacy/test_selections.py.
+        take another further from it, so the span is attained. If one row is substituted, the inside moves by 0 or b, at
+        most twice max(a, b - a); epsilon is divided by the schema's distance of 2 rows, which may move it as much.
+        Exact: integers. Held by: tests/contract/test_every_score.py, tests/privacy/test_sensitivity.py,
+        tests/privacy/test_selections.py.
 
     References:
         Smith 2011, "Privacy-preserving statistical estimation with optimal convergence rates",
@@ -243,9 +241,8 @@ class Gradient(Score):
     G_j is the sum of the loss's gradients in a cell, and the sum is over cells and classes.
 
     Privacy:
-        A row adds its gradient to one cell of a candidate, and each summand changes at most as much
-        as its G_j. So the sensitivity is the largest L1 norm of a row's gradient. A candidate's
-        score may rise or fall, so the span is twice that (privacy.md 8.3).
+        A row adds its gradient to one cell of a candidate, so the sensitivity is the largest L1 norm of a row's
+        gradient, and the span twice that (privacy.md 8.3).
 
     Attributes:
         derivatives: The loss: ``Logistic``, ``Softmax`` or ``Residuals``.
@@ -366,10 +363,7 @@ class MaxClass(_OfCategories, Score):
 
 
 class SumScore(_OfCategories, Score):
-    """A score of each cell by sums over its classes. Each summand depends on the count of one class only.
-
-    If one count of many changes, the new sums follow from the numbers of that count before and after.
-    """
+    """A score of each cell by sums over its classes. Each summand depends on the count of one class only."""
 
     @abstractmethod
     def summands(self, counts: np.ndarray, schema: Schema) -> Sequence[np.ndarray]:
@@ -425,9 +419,8 @@ class InfoGain(SumScore):
     The score is -n H(class given cell) in 2^-20 bits: Σ_jc F(n_jc) - Σ_j F(n_j), with
     F(x) = Σ_{i<x} φ(i), φ(i) = (i+1) lg(i+1) - i lg i.
 
-    φ is tabulated as a nondecreasing integer step function, capped at the declared ``max_rows``: so
-    the score is an exact integer, one row changes it by φ(n_jc) - φ(n_j) in [-φ(N-1), 0] whatever
-    the table's size, and a wrong row cap can cost utility only (privacy.md 2.6).
+    φ is tabulated as a nondecreasing integer step function, capped at the declared ``max_rows``: so one row changes the
+    score by φ(n_jc) - φ(n_j) in [-φ(N-1), 0], exactly, and a wrong row cap can cost utility only (privacy.md 2.6).
 
     Examples:
         >>> import pandas as pd, pinq
@@ -461,9 +454,8 @@ class MutualInformation(InfoGain):
 
     The score is n I(target; candidate) minus the common term n H(target).
 
-    A candidate that is a tuple of specs, or a member of an ``AnyCross``, is scored by their joint cells (Battaglia et
-    al. 2021; privacy.md 2.5). The target is a categorical column, or ``Cuts`` of a numeric one: its classes are the
-    parts of a split.
+    A tuple of specs is scored by their joint cells (Battaglia et al. 2021; privacy.md 2.5). The target is a categorical
+    column, or ``Cuts`` of a numeric one.
 
     Examples:
         >>> import pandas as pd, pinq
@@ -533,9 +525,8 @@ class SquaredError(_OfNumbers):
 
     The score is -Σ_j Σ (y - mean_j)^2, with y on at most 1,024 public levels, floored for each cell.
 
-    In units of one squared level the sensitivity is (levels - 1)^2, monotone (-SSE in privacy.md
-    2.4): a row is on one of the levels for any range, because the clamp is a function of the row
-    alone. Rows whose target is missing are left out.
+    In units of one squared level the sensitivity is (levels - 1)^2, monotone (-SSE in privacy.md 2.4). Rows whose
+    target is missing are left out.
 
     Examples:
         >>> import pandas as pd, pinq
@@ -576,8 +567,7 @@ class AbsoluteError(_OfNumbers):
 
     With F_k rows of a cell on levels up to k, its Σ |y - median| is Σ_k min(F_k, n - F_k), exactly. One row raises each
     of these (levels - 1) terms by 0 or 1. The sensitivity is therefore levels - 1, in units of one level, and the score
-    is monotone (-SAE in privacy.md 2.4). Values outside the levels' range are on the first or the last level. Rows
-    whose target is missing are left out.
+    is monotone (-SAE in privacy.md 2.4). Rows whose target is missing are left out.
 
     Examples:
         >>> import pandas as pd, pinq
@@ -806,7 +796,7 @@ def _limbs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _over(high: np.ndarray, low: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Divides sums of squares, as v h and v l of ``_limbs``, by 1 to 2^38 rows, in 1/1024, rounded down.
 
-    It is exact in 64 bits for all rows, so no row's value decides the computation.
+    It is exact in 64 bits for all rows.
     """
     # Doubles give the quotient, which is below 2^48, to within 1/8: 18 / 3 may come out as 5. The remainder 18 - 5 * 3
     # is 3, not below 3, so the quotient is 6. The remainder is between -n and 2 n, so 64 bits hold it, even where

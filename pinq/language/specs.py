@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Specs: the groupings that split a table.
 
-A *spec* is what an analyst writes: ``Values("sex")``, ``Cuts("age", [30, 45])``; no data, noise or I/O.
+Bound to a schema a spec is a ``Partition``: a row-wise map from a row to one part or to none (stability 1, privacy.md
+1.1). A *family* stands for many specs, of which ``exp_mech`` chooses one.
 
-Bound to a schema it is a ``Partition``: a row-wise map from a row to one part or to none (stability 1, privacy.md 1.1).
-A *family* stands for many specs, of which ``exp_mech`` chooses one.
-
-Two partitions of the same part are *the same* exactly when they send every possible row to the same
-place (privacy.md 1.3). ``Partition.key`` therefore digests the spec in canonical form together with
-the domains of its columns: another order of ``Groups`` or another spelling of a cut changes the key
-only if it changes the numbers of parts.
+Two partitions of the same part are *the same* exactly when they send every possible row to the same place (privacy.md
+1.3). ``Partition.key`` therefore digests the spec in canonical form, and the domains of its columns.
 
 A new spec is a class beside its like and an entry of ``Spec``. A new family is a class here, an entry of ``Candidate``,
 and the class that scores its members (``pinq/curator/candidates``).
@@ -148,10 +144,7 @@ class Axis:
         return "shards" if self.column is None else "codes", scale(self.size)
 
     def span(self, part: int, codes: int) -> tuple[int, int]:
-        """The range [first, end) of a part's codes, in a column of so many codes.
-
-        A group or a weekday may have only some of these codes.
-        """
+        """The range [first, end) of a part's codes, in a column of so many codes."""
         if self.lookup is not None:
             first, end = self._spans[:, part].tolist()
             return first, end
@@ -271,7 +264,6 @@ class Partition:
         return tuple(axis.labels[part] for axis, part in self.positions(index))
 
     def describe(self, index: int) -> str:
-        """Describes part ``index`` for people."""
         return ", ".join(axis.describe(part) for axis, part in self.positions(index))
 
     def find(self, label: object) -> int:
@@ -769,8 +761,7 @@ class AnyCut(OfColumn, Expression):
 class AnyGrouping(OfColumn, Expression):
     """A family for ``exp_mech``: bipartitions of a column's values, with mass one together.
 
-    The splits above leave some of the values to a part. The family has all bipartitions of these
-    values if there are at most ``MAX_GROUPINGS``. Otherwise it has that many distinct ones, drawn
+    The family has all bipartitions of the values that the splits above leave, or ``MAX_GROUPINGS`` distinct ones, drawn
     by ``seed`` (public randomness).
 
     Examples:

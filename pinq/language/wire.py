@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protocol of server and client beside requests and answers: version, headers, errors.
 
-One table maps errors to HTTP statuses, and all errors have one JSON shape, from which the client
-raises the same error.
+All errors have one JSON shape, from which the client raises the same error.
 """
 
 from __future__ import annotations
