@@ -57,8 +57,7 @@ def half_width(
     the difference of two fractional parts that do not depend on Z (an exponential variable's whole part is geometric).
     So the sum of w X is as wide as the sum of w Z, or wider by at most those fractions. Its characteristic function is
     the product of 1 / (1 + (r w s)^2); its Fourier transform is the law, tabulated at ``POINTS`` points. The distance
-    between two points, and half a row for whole numbers, are added. Held by: tests/unit/tables/test_noise.py, by exact
-    laws.
+    between two points, and half a row for whole numbers, are added. Held by: tests/unit/tables/test_tables.py.
 
     Args:
         weights: The weights of the noises of each sum, shape (..., noises).

@@ -8,7 +8,7 @@ Privacy:
     ``admit`` compares a price that no row can change. A deadline that ends after the charge gives the same text as
     every failure after a charge, and the charge stays, so the text shows nothing. A stopped request shows that its work
     took long. So does response time, which is outside the guarantee. With ``padding`` a deadline ends only at the end
-    of a time bucket, so it shows no more than the bucket does. Held by: tests/unit/curator/test_deadline.py.
+    of a time bucket. Held by: tests/unit/curator/test_deadline.py.
 """
 
 from __future__ import annotations

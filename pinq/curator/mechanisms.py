@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact integer noise and noisy selection.
 
-Pure: the only inputs are numbers, the only randomness is the operating system's.
-
 Nothing here can be seeded: a seed that someone can learn is noise that someone can subtract. Each draw reads the
 operating system's random bits (``pinq/public/bits.py``).
 """

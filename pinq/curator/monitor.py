@@ -6,10 +6,9 @@
     validate ── rehearse ── charge ── tabulate ── noise ── persist ── answer
     (public)  (dummy rows)  (ledger)  (engine)  (mechanisms) (ledger)
 
-Only here do exact numbers and noise meet. The steps before the charge read the schema, the request and the ledger only.
-After the charge nothing can be refused, and every failure gives one error with one text (``EngineError``). The code
-that will read rows runs on dummy rows before the charge (``Rehearsals``), so that no failure depends on rows. The
-random bits are tested before the charge and as they are drawn (``pinq/public/bits.py``).
+The steps before the charge read the schema, the request and the ledger only. After the charge nothing can be refused,
+and every failure gives one error with one text (``EngineError``). The random bits are tested before the charge and as
+they are drawn (``pinq/public/bits.py``).
 
 Privacy:
     Adjacency and unit: the policy's. Claim: all answers to an analyst together are spent-DP, spent
@@ -126,8 +125,8 @@ class Curator:
     def ask(self, analyst: str, request: Request, deadline: Deadline | None = None) -> Answer:
         """Answers a request, once: the same id gets the same answer and is charged once.
 
-        If a request arrives again before its answer, the second waits for the same answer. (Two processes, or two
-        handles while a policy is reloaded, may both compute one; the ledger keeps the first.)
+        A request that arrives again before its answer waits for it. (Two processes may both compute one; the ledger
+        keeps the first.)
 
         Raises:
             Stopped, TooHeavy: The deadline does not allow it; nothing was charged.
@@ -331,10 +330,9 @@ class Rehearsals:
     """Runs each kind of request on dummy rows, under one schema, before the first charge of that kind.
 
     An error after a charge is a release too: an error that only some rows raise reveals these rows, at any epsilon. So
-    the functions that read rows are total: the work of a request follows from the request and the schema, and reading a
-    row is indexing that cannot fail. Here counting, scores, choices and noise run once on dummy rows before the charge:
-    on no row, and on rows inside and outside of queried parts (``pinq/engine/rehearsal.py``). A request that fails
-    there is refused, uncharged, with an ``InternalError`` that asks for a report.
+    reading a row is indexing that cannot fail. Here counting, scores, choices and noise run once on dummy rows before
+    the charge: on no row, and on rows inside and outside of queried parts (``pinq/engine/rehearsal.py``). A request
+    that fails there is refused, uncharged, with an ``InternalError`` that asks for a report.
 
     The rehearsal covers, once for each new *kind*, how rows reach their parts, and the answer of a part, with one
     candidate of each form. Requests are of one kind if their partitions have the same form (cuts, groups or codes, in
@@ -343,10 +341,9 @@ class Rehearsals:
 
     Privacy:
         Adjacency: any two tables. Claim: a rehearsal and its decision are the same for both. Why: it sees the schema,
-        the request and rows made of these two (privacy.md, section 12). The rehearsal adds this to the argument: an
-        uncharged request finds a fault in code that reads rows, before the fault can tell rows apart. It does not prove
-        that there is no fault. Deadlines and allocations depend on rows too and stay outside the guarantee
-        (docs/threat-model.md). Held by: tests/unit/curator/test_rehearsal.py.
+        the request and rows made of these two. The rehearsal adds this to the argument: an uncharged request finds a
+        fault in code that reads rows, before the fault can tell rows apart. Deadlines and allocations stay outside the
+        guarantee (docs/threat-model.md). Held by: tests/unit/curator/test_rehearsal.py.
     """
 
     def __init__(self, schema: Schema) -> None:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables and releases of a checked query, before its charge and its answer.
 
-One request may query a hundred thousand parts for tables of a thousand cells. It is one charge and one answer
-(``PreparedQuery``), but its exact tables are counted, used and forgotten slice by slice (``Counted``), as many parts at
-a time as memory allows. The parts are disjoint and each has independent noise, so the slices, which follow from schema
-and request, change neither the law of an answer nor its loss. Of 1,000 parts with tables of 100,000 cells each, 10^8
-cells, 2^25 are counted at a time: 334 parts, 334 parts and 332 parts.
+A request is one charge and one answer (``PreparedQuery``), but its exact tables are counted, used and forgotten slice
+by slice (``Counted``), as many parts at a time as memory allows. The parts are disjoint and each has independent noise,
+so the slices, which follow from schema and request, change neither the law of an answer nor its loss. Of 1,000 parts
+with tables of 100,000 cells each, 10^8 cells, 2^25 are counted at a time: 334 parts, 334 parts and 332 parts.
 """
 
 from __future__ import annotations

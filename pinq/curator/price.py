@@ -2,10 +2,8 @@
 """The price of a request in work, known before the charge and before any row is read.
 
 Epsilon does not bound work: a choice among a hundred thousand families is possible at the smallest epsilon. So work has
-a separate price, in units of about a millisecond of one core. The price of checking follows from the request alone,
-before anything is bound to the schema (``checking_work``). The price of counting and releasing follows from the
-prepared query (``PreparedQuery.work``): cells for each part, look-ups of each row for each pass. The limits of memory
-use the same numbers.
+a separate price, in units of about a millisecond of one core. The price of checking follows from the request alone
+(``checking_work``), the price of counting and releasing from the prepared query (``PreparedQuery.work``).
 
 Privacy:
     Both prices are functions of the request, the schema and the declared ``max_rows``: no row can

@@ -3,8 +3,8 @@
 
 ``_count`` is the shortest; read it first, and ``pinq/curator/prepared.py`` for the prepared query.
 
-A function reads public facts only. It refuses invalid queries, and returns the tables to count, the expected error, and
-the step from exact tables to a noisy release. The curator charges between preparation and counting.
+A function reads public facts only. It returns the tables to count, the expected error, and the step from exact tables
+to a noisy release. The curator charges between preparation and counting.
 
 A sum is counted in whole units: cell k of the grid is ``factor * k + offset`` units. The unit is
 the largest of which the numbers of all cells are whole multiples. A column from 10 to 100 in steps
@@ -363,8 +363,7 @@ def _vote(query: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
 def _stop(query: Stop, parts: PartSet, schema: Schema) -> PreparedQuery:
     """``exp_mech`` by ``EnoughRows``: the depth down to which the parts of a grown tree are large enough.
 
-    The parts where the trees begin are charged, because the answer depends on all of their rows. Its
-    privacy is that of ``splits_kept``.
+    Its privacy is that of ``splits_kept``.
     """
     score = query.score
     score.check(schema)

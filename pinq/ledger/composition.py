@@ -22,24 +22,23 @@ Privacy:
     transcript is the sum over its answers, and those of version v add at most cost(whole table of v) to it. Versions
     share no maximum. Parts can share one, because a row is in one of them only; but a row whose value changed, or was
     read otherwise, is in one part of one version and in another part of the next. So equal specs under two versions are
-    two partitions: each version is a separate partition, with one part of all rows that ever existed. A version does
-    not depend on contents (pinq/provider/versions.py), so a price reveals nothing about rows. Why, over tables: a
-    person has rows in each of them, so their costs add like those of versions, and no maximum is taken over parts of
-    two tables. Neighbours differ by all rows of one unit in all tables: at most ``max_rows`` of each table, by which
-    its noise is scaled (pinq/curator/monitor.py). So the answers of each version of each table add at most the cost of
-    its root for the whole unit, whatever the other tables keep of it. The choice of the rows that a table keeps follows
-    from its own rows and the ledger's key, so no table's answers read another's rows. Why, over cohorts: neighbours
-    differ by one unit that lies in one cohort of each partition into cohorts, the same in all versions, and has one row
-    there. While a closed cohort keeps its number its rows are the same, with and without the unit
-    (pinq/provider/versions.py), so the row falls into the same part of each partition below it, however often the table
-    is written: its cost is that of one version. A unit meets the queries of whole tables and those below its cohort,
-    summed over the versions of this cohort, and none below another cohort. So it loses at most the first sum and the
-    sum of its cohort, and each unit at most the first sum and the maximum over cohorts. Several partitions into cohorts
-    (of two tables, or declared anew) add up: a unit has a cohort in each. Only closed cohorts count in this way: a
-    query below an open cohort counts as a query of the table. All analysts together: their joint transcript is cost-DP
-    for the cost of the union of their trees, because the theorem does not depend on the analyst, and that is at most
-    the sum of their costs (a row's queries are those of each analyst's tree), so a cap on either holds. Exact: integers
-    (nano-epsilons). Held by: tests/property/test_composition.py, against the recursion written out;
+    two partitions. A version does not depend on contents (pinq/provider/versions.py), so a price reveals nothing about
+    rows. Why, over tables: a person has rows in each of them, so their costs add like those of versions, and no maximum
+    is taken over parts of two tables. Neighbours differ by all rows of one unit in all tables: at most ``max_rows`` of
+    each table, by which its noise is scaled (pinq/curator/monitor.py). So the answers of each version of each table add
+    at most the cost of its root for the whole unit, whatever the other tables keep of it. The choice of the rows that a
+    table keeps follows from its own rows and the ledger's key, so no table's answers read another's rows. Why, over
+    cohorts: neighbours differ by one unit that lies in one cohort of each partition into cohorts, the same in all
+    versions, and has one row there. While a closed cohort keeps its number its rows are the same, with and without the
+    unit (pinq/provider/versions.py), so the row falls into the same part of each partition below it: its cost is that
+    of one version. A unit meets the queries of whole tables and those below its cohort, summed over the versions of
+    this cohort, and none below another cohort. So it loses at most the first sum and the sum of its cohort, and each
+    unit at most the first sum and the maximum over cohorts. Several partitions into cohorts (of two tables, or declared
+    anew) add up: a unit has a cohort in each. Only closed cohorts count in this
+    way: a query below an open cohort counts as a query of the table. All analysts together: their joint transcript is
+    cost-DP for the cost of the union of their trees, because the theorem does not depend on the analyst, and that is at
+    most the sum of their costs (a row's queries are those of each analyst's tree), so a cap on either holds. Exact:
+    integers (nano-epsilons). Held by: tests/property/test_composition.py, against the recursion written out;
     tests/privacy/test_changing_tables.py, on sequences of tables.
 
 References:
@@ -253,8 +252,7 @@ class Costs:
 class Cap:
     """The spending of all analysts together, as the cap counts it: the sum of what each spent.
 
-    The union of all analysts' trees would cost less, but prices under it reveal which parts others queried. Under the
-    sum the remaining budget depends only on the analyst's own tree and on one number.
+    The union of all analysts' trees would cost less, but prices under it reveal which parts others queried.
     """
 
     cap: Epsilon = ZERO

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The storage of a ledger's log, without its meaning: two tables, by one protocol, in SQLite and in PostgreSQL."""
+"""The storage of a ledger's log: two tables, by one protocol, in SQLite and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -133,8 +133,6 @@ class Database(ABC):
     @contextmanager
     def transaction(self, *, write: bool, after: int | None = None) -> Iterator[Iterator[EventRow]]:
         """One transaction. Changes that it does not commit are undone.
-
-        There is one writer at a time, and readers see one state throughout.
 
         Args:
             write: Whether it may change anything.

@@ -322,8 +322,7 @@ class Retired(Stored):
 class Begun(Stored):
     """A version of the rows began, or the facts that identify the last version changed.
 
-    Declared facts and facts of files decide whether rows are those of the last version. The contents
-    of rows never decide it: a price depends on the version, and must not depend on rows.
+    Declared facts and facts of files decide this, never the contents of rows, because a price depends on the version.
 
     Attributes:
         number: The version, from 1 on. Before the first event of this kind all rows are of version 1. The versions of
@@ -536,8 +535,8 @@ _SIGNED = {kind.kind for kind in (PolicyDeclared, Granted, Extended, TermsSet, T
 class Signature(Stored):
     """The author of a provider's act and the reason; the log keeps both with the act.
 
-    The author is the user of the operating system and the host. The log belongs to the provider, so this shows which of
-    the provider's people acted, but proves nothing against the administrator of the machine.
+    The log belongs to the provider, so this shows which of the provider's people acted, but proves nothing against the
+    administrator of the machine.
 
     Attributes:
         by: ``user@host``; in logs of earlier versions also ``provider page, ADDRESS``.

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The durable record of one dataset: grants, charges and answers, each in one transaction of a log.
-
-Budgets are a replay of the log, or of its end after a snapshot.
-"""
+"""The durable record of one dataset: grants, charges and answers, each in one transaction of a log."""
 
 from __future__ import annotations
 
@@ -154,7 +151,7 @@ class Ledger:
     def writable(self) -> None:
         """Raises ``LedgerError``, with the reason, if a charge could not be written now.
 
-        It commits a meaningless value in the same way, and takes as long.
+        It commits a meaningless value.
         """
         self.log.run(lambda log: log.database.probe(), write=True)
 
@@ -172,8 +169,7 @@ class Ledger:
         """Logs the policy if it differs from the last logged one.
 
         A lower cap counts at once, a higher one if ``may_raise``. A changed column gives its partitions new identities,
-        so a change never makes an old charge cheaper. The meaning of epsilon (adjacency, privacy unit) cannot change
-        after the first grant, because spent and new epsilon would not be the same quantity.
+        so a change never makes an old charge cheaper.
 
         Raises:
             LedgerError: The adjacency or privacy unit differs from the one of the granted budgets.

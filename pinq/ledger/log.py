@@ -4,8 +4,7 @@
 Each event's hash covers the one before it, so an edit or a cut in the middle shows. A ``Head``
 reveals a log that was cut at its end or replaced by an older copy.
 
-A transaction first reads the events that other processes appended, so a charge costs O(size of the request + new
-events), never O(ledger).
+A charge costs O(size of the request + new events), never O(ledger).
 """
 
 from __future__ import annotations
@@ -188,8 +187,7 @@ class Log:
     def transaction(self, *, write: bool = True) -> Iterator[Log]:
         """One transaction, up to date from its start, for a caller that holds the log.
 
-        An appended event changes the state at once, because later events build on it. If the commit
-        fails, the log is read again from its start.
+        If the commit fails, the log is read again from its start.
         """
         self.appended = 0
         if not self.seq:
@@ -322,7 +320,7 @@ class Log:
 
         Raises ``LedgerError`` if one is missing.
 
-        The state has each line's event number and the total after it, so the time depends only on the returned lines.
+        The time depends only on the returned lines.
         """
         numbers, totals = self._numbered(analyst, start, limit)
         with self._reading():
@@ -346,10 +344,7 @@ class Log:
         return [length.get(number, 0) for number in numbers]
 
     def _numbered(self, analyst: str, start: int, limit: int) -> tuple[list[int], list[int]]:
-        """Takes numbers of events, and the totals after these lines, from the state.
-
-        The events never change, so they are read later.
-        """
+        """Numbers of events, and the totals after these lines, from the state."""
         # Lines 200 to 299 of a million: two slices of a hundred numbers are copied while others wait;
         # the hundred events behind them are read afterwards.
         lines = slice(start, start + limit)
@@ -574,9 +569,9 @@ class Log:
 class Head:
     """A small file that names the last event of a log.
 
-    The chain of a log still holds after a cut at its end, or after a return to an older copy. Only a head that names a
-    later event shows the loss. An SQLite ledger has a head beside it. A server keeps another head of each ledger in its
-    state folder, where restoring a backup does not overwrite it.
+    The chain of a log still holds after a cut at its end, or after a return to an older copy; only a head that names a
+    later event shows the loss. A server keeps another head of each ledger in its state folder, where restoring a backup
+    does not overwrite it.
     """
 
     def __init__(self, file: Path) -> None:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A snapshot: the state after some event as text, so that a ledger opens without a replay of its log.
 
-The log has the digest of a snapshot as an event, so a forged snapshot needs a forged chain. A snapshot serves every
-price, refusal and report. It lacks the numbers of charges and answers by request, which the tables have for a repeated
-request; each event found there is verified.
+The log has the digest of a snapshot as an event, so a forged snapshot needs a forged chain. It lacks the numbers of
+charges and answers by request, which the tables have; each event found there is verified.
 
 Privacy:
     A state from a snapshot is the state of a replay: ``dump`` writes each field that a price reads,

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meaning of the log: grants, accounts and budgets, computed from its records one by one.
-
-Prices, reports, pages and metrics all read their budgets from this state.
-"""
+"""The meaning of the log: grants, accounts and budgets, computed from its records one by one."""
 
 from __future__ import annotations
 
@@ -118,7 +115,6 @@ class Account:
 
     @property
     def remaining(self) -> Epsilon:
-        """The epsilon that can still be spent: 0 unless the grant is valid, at most the rest of the cap."""
         return min(max(ZERO, self.limit - self.spent), self.together.remaining) if self.valid else ZERO
 
     def require_pace(self) -> None:
@@ -232,10 +228,8 @@ def _once(numbers: dict[str, int], event: Event) -> None:
 class LedgerState:
     """Every account, and the spending of all analysts together, from the events so far.
 
-    Example: the log says created, declared with a cap of 2, eve granted 1, charged .4, answered,
-    charged .4, refused. Then eve has spent .8 of 1, all together .8 of 2; one of her charges waits
-    for its answer, and one of her lines is a refusal that cost nothing. An event has a change, never
-    a balance, so the state follows from the events alone.
+    Example: the log says created, declared with a cap of 2, eve granted 1, charged .4, answered, charged .4, refused.
+    Then eve has spent .8 of 1, all together .8 of 2; one of her charges waits for its answer.
 
     Attributes:
         policy: The last declared policy.
@@ -266,10 +260,7 @@ class LedgerState:
         return {name: account for name, account in self.accounts.items() if account.granted}
 
     def grant_of_token(self, token: str) -> Account | None:
-        """The valid grant to which the token with a digest belongs.
-
-        The time of the look-up depends on no grant, and digests of guesses are random.
-        """
+        """The valid grant to which the token with a digest belongs."""
         grant = self.grant_of(self.analyst_of_token.get(token, ""))
         return grant if grant is not None and grant.valid else None
 

@@ -511,3 +511,37 @@ def test_the_page_of_papers_has_no_empty_cell_and_names_files_that_are_there() -
             assert all(cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]), line
     for file in re.findall(r"`((?:miners|pinq|benchmarks|tests)/[\w/]+\.py)`", text):
         assert (ROOT / file).is_file(), file
+
+
+def test_sections_of_the_privacy_argument_that_docstrings_name_exist() -> None:
+    """So a claim leads to its proof."""
+    page = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    sections = {*re.findall(r"^## (\d+)\.", page, re.MULTILINE), *re.findall(r"^\*\*(\d+\.\d+)", page, re.MULTILINE)}
+    files = (file for package in ("pinq", "miners", "pinq_secure") for file in (ROOT / package).rglob("*.py"))
+    named = {
+        number
+        for file in files
+        for listed in re.findall(r"privacy\.md,?\s(?:section )?((?:\d+(?:\.\d+)?(?:, | and )?)+)", _prose(file))
+        for number in re.findall(r"\d+(?:\.\d+)?", listed)
+    }
+    assert named <= sections
+    assert len(named) > 20
+
+
+def _prose(file: Path) -> str:
+    """The text of a file, with each comment's and docstring's lines joined."""
+    return re.sub(r"\n\s*(?:# )?", " ", file.read_text(encoding="utf-8"))
+
+
+def test_files_that_docstrings_name_exist() -> None:
+    """A test that holds a claim, a page that explains it, and the file to read first."""
+    rooms, missing = "docs|miners|pinq|pinq_secure|pinq_workbench|tests|tools", set[str]()
+    for file in (
+        file for room in ("pinq", "miners", "pinq_secure", "tests/support") for file in (ROOT / room).rglob("*.py")
+    ):
+        text = _prose(file)
+        missing |= {
+            name for name in re.findall(rf"\b(?:{rooms})/[\w/.-]+\.(?:py|md)\b", text) if not (ROOT / name).exists()
+        }
+        missing |= {name for name in re.findall(r"Read ``([\w/]+\.py)``", text) if not (file.parent / name).exists()}
+    assert not missing

@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scorers of each kind of candidate: a plain split, every cut, every grouping, every cross.
 
-``Frame`` has the tables that the candidates of a request share, ``Runs`` members of equal score. A plain split has one
-score for each part (``SplitScorer``); a family has many members:
+A plain split has one score for each part (``SplitScorer``); a family has many members:
 
 ``AnyCut``: a column of few codes has a dense table, of all its codes. On a fine grid, or with many classes, only the
 occupied codes are listed: cuts between two neighbouring ones put the same rows on the same sides, so they have one
 score and are one run.
 
-``AnyGrouping``: bipartitions of the values of a categorical column that a part has left.
-
-``AnyCross``: 35 columns have 5,984 triples besides a target, 60 have 32,509. Such a family is one candidate of a
-request, and all members are scored from one listing of the table, each from a small temporary table: memory is
-proportional to the rows.
+``AnyCross``: 35 columns have 5,984 triples besides a target, 60 have 32,509. All members are scored from one listing of
+the table, each from a small temporary table: memory is proportional to the rows.
 """
 
 from __future__ import annotations
@@ -215,7 +211,7 @@ class Frame:
 class Scorer(ABC, Generic[C]):
     """Scores one candidate.
 
-    It is made before the charge from public facts, and computes scores after it; ``QueryError`` if it does not fit.
+    It is made before the charge from public facts; ``QueryError`` if it does not fit.
 
     Attributes:
         part_cells: The fixed work of scoring it for a part, as a number of cells.
@@ -455,7 +451,6 @@ class AnyCutScorer(Scorer[AnyCut]):
         total = self._totals(piece, len(rows))
         above = total - total.cumsum(axis=1)
         for part, code, table in self.frame.pieces(piece, self._column.codes):
-            # 4 rows at code 3 and 6 at code 7: below the cuts after them are 4 and 10.
             half = self._half(part, self._column.codes * part + code)
             left = table.cumsum(axis=1) + above.take(half, axis=1)
             sides = [left, total.take(half, axis=1) - left]
@@ -670,7 +665,6 @@ class Crossing:
             yield from self._prefixes(size - 1, spec + 1, *self._joined(cell, cells, spec))
 
     def _joined(self, cell: np.ndarray, cells: int, spec: int) -> tuple[np.ndarray, int]:
-        """Each row's cell with one more spec, and the number of cells."""
         # Parts 1, 2 and 3 of specs of 2, 3 and 4 parts: cell 1 * 3 + 2 = 5, and then 5 * 4 + 3 = 23.
         joint, count = cell * self.sizes[spec] + self.codes[spec], cells * self.sizes[spec]
         if count * self.classes > max(DENSE_CELLS, 2 * len(cell)):

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Selection`` has the tables that lists of candidates need, and makes the noisy choice.
 
-Every listed candidate has prior mass one; a family has mass one too, spread evenly over its members
-(privacy.md 2.7). Lists of plain candidates, one ``AnyCross``, and one family of at most 4,096
-groupings or 256 cuts are chosen from by permute-and-flip; mixed lists and larger families by the
-exponential mechanism over runs of equal score. Public facts decide between the two. With
-``textbook`` it is always the exponential mechanism.
+Every listed candidate has prior mass one; a family has mass one too, spread evenly over its members (privacy.md 2.7).
+Lists of plain candidates, one ``AnyCross``, and one family of at most 4,096 groupings or 256 cuts are chosen from by
+permute-and-flip; mixed lists and larger families by the exponential mechanism over runs of equal score. Public facts
+decide between the two. With ``textbook`` it is always the exponential mechanism.
 """
 
 from __future__ import annotations
@@ -240,7 +239,6 @@ def _joined(offered: Sequence[Runs]) -> Weighted:
 
 def _named(candidates: Sequence[Runs], chosen: Iterable[tuple[int, int]]) -> list[Spec]:
     """The specs of chosen members, each by the number of its run among all runs and its number in the run."""
-    # Of candidates of 2, 3 and 4 runs, run 6 is the third one's, as its number 1.
     starts = [0, *itertools.accumulate(len(candidate.scores) for candidate in candidates)]
     specs = []
     for run, member in chosen:

@@ -4,7 +4,7 @@
 No class is listed here by name: kinds of columns come from ``Column``, and queries, specs, families, scores and losses
 from their catalogues. ``_Maker`` makes a value of a class from its fields' types. If a field means more than its type
 (a column's name, a column's values), ``_Maker`` has a method of the field's name. So new classes are included;
-tests/assurance/test_outcomes.py names a class for which no request is answered.
+tests/privacy/test_outcomes.py names a class for which no request is answered.
 """
 
 from __future__ import annotations
