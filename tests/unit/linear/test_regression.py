@@ -16,6 +16,7 @@ from benchmarks.accuracy.linear_cases import REAL, Case, cases, least_squares
 from benchmarks.harness.publish import RESULTS
 from miners import FitWarning, LinearRegression
 from miners.linear.regression import NOT_ESTIMATED, NoisySums
+from miners.tables import correlation
 from pinq.errors import QueryError
 from pinq.public.schema import Categorical, Numeric, Schema
 from tests.support.house.assurance import ASSURANCE
@@ -56,7 +57,7 @@ def test_coefficients_are_those_of_the_rows(fitted: Any, rows: pd.DataFrame) -> 
     for term, true in TRUE.items():
         assert not abs(table["coefficient"][term] - true) > 6 * table["error"][term], term
     assert table.index[table["coefficient"].isna()].tolist() == ["c = missing"]  # which no row has
-    assert table["error"]["a"] < 0.03
+    assert table["error"]["a"] < 0.035  # of 24 fits the largest is .033
     assert fitted.score(rows) == pytest.approx(0.75, abs=0.02)
     assert fitted.line_.determination == pytest.approx(0.75, abs=0.04)
     assert fitted.line_.residual == pytest.approx(12, abs=0.8)
@@ -200,6 +201,31 @@ def test_coefficients_become_least_squares_as_epsilon_grows() -> None:
     assert off[1] < 0.02 < off[0]
     assert "far rows lose" in texts[0]
     assert "least squares of all rows" in texts[1]
+
+
+def test_a_missing_number_counts_as_the_mean_of_its_column() -> None:
+    """Not as the middle of wide bounds, which is 48 deviations away, and the plan has a query for it."""
+    draw = np.random.default_rng(3)
+    numbers, other = draw.gamma(4, 1000, ROWS), draw.normal(50, 10, ROWS)
+    frame = pd.DataFrame({"a": np.where(draw.random(ROWS) < 0.2, np.nan, numbers), "b": other})
+    frame["y"] = 100 + 0.01 * numbers + other + draw.normal(0, 10, ROWS)
+    plain = {"b": Numeric(lower=0, upper=100), "y": Numeric(lower=0, upper=1000)}
+    schema = Schema(max_rows=ROWS, columns={"a": Numeric(lower=0, upper=200_000, nullable=True), **plain})
+    miner = LinearRegression(epsilon=8)
+    with simulated(schema, data=frame, epsilon=16, seed=2) as handle:
+        line: Any = miner.fit(handle, "y").line_  # type: ignore[attr-defined]
+        found: Any = correlation(handle, epsilon=8).frame.set_index(["first", "second"]).loc[("a", "y")]
+        assert handle.budget.spent == 16
+    assert [line.verb for line in miner.plan(schema, "y").lines].count("noisy_sum") == 3
+    (centre, deviation), _ = line.coordinates.scales
+    whole = frame.fillna({"a": frame["a"].mean()})
+    assert abs(centre - whole["a"].mean()) < 0.2 * whole["a"].std()
+    assert deviation == pytest.approx(whole["a"].std(), rel=0.2)
+    slope = np.linalg.lstsq(np.column_stack([np.ones(ROWS), whole[["a", "b"]]]), whole["y"], rcond=None)[0][1]
+    assert line.natural[1] == pytest.approx(slope, rel=0.1)
+    exact = whole["a"].corr(whole["y"])
+    assert found["low"] < exact < found["high"]
+    assert found["value"] == pytest.approx(exact, abs=0.05)
 
 
 def test_tables_of_the_page_are_those_of_the_results() -> None:
