@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Noisy numbers and arrays that carry their ``epsilon``, ``scale`` and ``interval(0.95)``.
 
-``to_frame()`` writes them as a table: a row for each part, a column for each spec. The result of a
-computation with answers (a sum of two, a slice) is a plain number or array, because its noise is
-not that of one release.
+The result of a computation with answers (a sum of two, a slice) is a plain number or array, because its noise is not
+that of one release.
 """
 
 from __future__ import annotations
@@ -142,8 +141,8 @@ class _Noisy(Shown):
 
         Returns:
             A row for each part: a column for each of its specs, then ``value``, ``low``, ``high``, ``scale`` of the
-            noise, and ``epsilon``, the charge of all parts together. A single number has one row without a key; a
-            loss's sums also have ``entry``, and ``cell`` with ``by``.
+            noise, and ``epsilon``, the charge of all parts together. A loss's sums also have ``entry``, and ``cell``
+            with ``by``.
         """
         return self.facts.frame(np.asarray(self), level)
 
@@ -214,8 +213,7 @@ class NoisyDateTime(_NoisyNumber[datetime], datetime):
 class NoisyArray(_Noisy, np.ndarray):
     """An array of noisy numbers, with ``epsilon``, ``scale`` and ``interval()``.
 
-    Computed results are plain arrays, and ``T``, ``reshape`` and ``copy`` return arrays without
-    these attributes, because each attribute belongs to a number at its place.
+    Computed results, ``T``, ``reshape`` and ``copy`` are arrays without these attributes.
     """
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A handle on a dataset behind a server: the same methods, over HTTPS.
 
-Every request has an id. The server answers and charges an id once, so the client sends the same bytes again after any
-failure of the network.
-
-Each request carries the ID token of the sign-in instead of a token of a grant. The client renews it when it expires,
-and keeps tokens in memory only.
+The server answers and charges an id once, so the client sends the same bytes again after any failure of the network.
+After a sign-in each request carries an ID token instead of a token of a grant; the client renews it, and keeps tokens
+in memory only.
 """
 
 from __future__ import annotations
@@ -358,10 +356,7 @@ class RemoteSession:
             )
 
     def _unreachable(self, problem: httpx.TransportError, patience: float, charged: bool, status: int) -> PinqError:
-        """The description of a failed attempt.
-
-        ``charged`` tells whether this attempt or an earlier one may have been charged.
-        """
+        """The error of a failed attempt; ``charged`` tells whether this or an earlier one may have been charged."""
         root, causes = self._client.base_url, list(_causes(problem))
         reasons = [str(cause) for cause in causes if isinstance(cause, ssl.SSLError)]
         if any("CERTIFICATE" in reason for reason in reasons):

@@ -72,7 +72,7 @@ class History(pd.DataFrame):
 
     @classmethod
     def of(cls, lines: Iterable[tuple[Asked, object]]) -> History:
-        """Builds the frame of lines of the log, each with its answer in the schema's values."""
+        """The frame of lines of the log, each with its answer in the schema's values."""
         rows = [
             (line.at, _about(line), line.epsilon, line.spent, line.outcome, answer)
             + (("", "") if line.act is None else (line.act.name, line.act.run))

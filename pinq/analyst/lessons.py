@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Lesson``: the error for a method that data frames have and handles lack, with the line to write.
 
-An analyst who writes ``h.groupby("sex")`` out of habit reads the line to write instead, with columns of the same table.
 A lesson follows from the schema and the name of the method, so it reveals nothing about rows.
 """
 

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The analyst's handles: five verbs on one part (``PrivateQueryable``) or many (``Parts``).
 
-It holds no data and no secrets. Every call is one request, one pass and one charge, for any number of parts. ``Verbs``
-has the common verbs and the preview; the fifth verb, partition, makes many parts of one.
+Every call is one request, one pass and one charge, for any number of parts.
 
 A method with ``reuse=True`` finds the last answer to the same query. A fit may send a query twice, and needs two
 answers with separate noise; a repeated fit needs the same two answers. So each query gets an id from its content and
-the number of its earlier occurrences: sha256 of ``reuse``, its identity (the digest of schema and query in the ledger)
-and this number. The ledger gives an id that it has charged the same answer again.
+the number of its earlier occurrences. The ledger gives a charged id the same answer again.
 """
 
 from __future__ import annotations
@@ -154,7 +152,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
             by: The specs, with a loss or products. Each cell of each spec gets a separate sum. The
                 specs overlap, so they divide epsilon.
             epsilon: The cost. Parts are disjoint, so all of them together cost it once.
-            reuse: Whether the stored answer of an identical earlier query is returned, at no cost.
+            reuse: As in ``noisy_count``.
 
         Returns:
             A float, or a float64 array of the parts' shape, in the column's units; with
@@ -178,7 +176,7 @@ class Verbs(Generic[Count, Number, Label, Splits, Choice, Choices]):
             within: A public range inside the bounds. Values outside count as its ends, and the
                 noise is proportional to its width.
             epsilon: The cost. Parts are disjoint, so all of them together cost it once.
-            reuse: Whether the stored answer of an identical earlier query is returned, at no cost.
+            reuse: As in ``noisy_count``.
 
         Returns:
             A float, or a float64 array of the parts' shape, in the column's units; with
@@ -461,8 +459,6 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
     def history(self, start: int = 0) -> pd.DataFrame:
         """Lists all queries with their costs and answers, oldest first.
 
-        There is one row for each charge and refusal.
-
         Args:
             start: The number of first rows to omit. A row never changes its number.
 
@@ -529,8 +525,7 @@ class PrivateQueryable(Verbs[NoisyInt, NoisyFloat, Value | None, int, Spec | Non
     def attempt(self, *, epsilon: EpsilonLike, act: str = "") -> None:
         """Refuses an act of several queries that needs more than remains, before its first query.
 
-        A count of the whole part stands for the queries of the act. Their parts follow from
-        answers, but the steps of a path add up to ``epsilon`` and disjoint parts cost the maximum.
+        A count of the whole part stands for the queries of the act.
 
         Args:
             epsilon: The cost of all its queries together.
@@ -688,8 +683,7 @@ class Reusing:
         before_first: A function that is called before the first query, unless that is paid.
 
     Privacy:
-        Nothing changes at the curator: an id is charged once, ``reuse`` costs nothing if the query was charged, and
-        every other query is charged as usual.
+        Nothing changes at the curator: an id is charged once.
     """
 
     def __init__(self, before_first: Callable[[], None]) -> None:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """YAML in which values mean what they look like.
 
-PyYAML follows YAML 1.1, in which ``01070`` is the octal number 568, ``no`` is false, ``12:30`` is
-750 and a date is not a text. A policy lists values as the source writes them. So here a whole number
-has no leading zero, only ``true`` and ``false`` are truth values, and any other value without quotes
-is a text, a decimal number or null.
+PyYAML follows YAML 1.1, in which ``01070`` is the octal number 568, ``no`` is false, ``12:30`` is 750 and a date is not
+a text. So here a whole number has no leading zero, only ``true`` and ``false`` are truth values, and any other value
+without quotes is a text, a decimal number or null.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 
 It is a YAML file, which ``pinq/provider/policy_file.py`` reads.
 
-A value that ``pinq init`` guessed or read off the data is named in ``unreviewed`` (of the policy or
-of a column) until the provider deletes the name: a domain that depends on rows would leak them
-(privacy.md 1.7c).
+A value that ``pinq init`` guessed or read off the data is named in ``unreviewed`` until the provider deletes the name:
+a domain that depends on rows would leak them (privacy.md 1.7c).
 """
 
 from __future__ import annotations
@@ -385,10 +384,7 @@ class Policy(Public):
 
     @property
     def logged(self) -> dict[str, JsonValue]:
-        """The keys that the ledger records besides the cap and its rule: all that differ from defaults.
-
-        Keys of tables are under the tables' names, so the record is the same for each opened table.
-        """
+        """The keys that the ledger records besides the cap and its rule: all that differ from defaults."""
         if self.tables:
             each = {name: table.logged for name, table in self.tables.items()}
             tables = {name: {key: body[key] for key in body.keys() & _OF_TABLES} for name, body in each.items()}
@@ -403,9 +399,9 @@ class Policy(Public):
     def reading(self) -> JsonValue:
         """The keys that decide how the source's rows are read, without columns.
 
-        A new key is included unless ``_READS_NOTHING`` lists it. Columns are excluded, because the identity
-        of a partition has the declarations of its columns. With a privacy unit, columns also decide which
-        rows are kept, so the digest of a row is included.
+        A new key is included unless ``_READS_NOTHING`` lists it. Columns are excluded, because the identity of a
+        partition has them. With a privacy unit they also decide which rows are kept, so the digest of a row is
+        included.
         """
         row_digest = None if self.bounded_unit is None else self.schema_.row_digest
         tables = () if self.joined is None else self.joined.tables.values()

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common facts of both sides: columns, dates, the schema, epsilon, checks of arguments, plugins.
 
-Nothing here reads a row, draws noise or does I/O; everything follows from the policy. Read
-``schema.py`` first.
+Nothing here reads a row of a table. Read ``schema.py`` first.
 """

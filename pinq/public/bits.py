@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Bits`` makes uniform numbers of random bytes; ``SYSTEM`` uses tested bytes of the operating system.
 
-All noise, choices and shares use them: a sampler takes its numbers from ``SYSTEM``, or from bytes
-that follow from a key that ``SYSTEM`` made. A forked process does not repeat its parent.
+All noise, choices and shares use them, or bytes that follow from a key that ``SYSTEM`` made. A forked process does not
+repeat its parent.
 
 ``Watched`` runs the health tests of NIST SP 800-90B, section 4.4, on all bytes that it gives. Once one has failed, this
 process draws nothing and charges nothing. A sample is 16 bytes; good ones have 128 bits of entropy.

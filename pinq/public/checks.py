@@ -39,10 +39,7 @@ def is_whole(value: object, low: float = -math.inf, high: float = math.inf) -> T
 
 
 def are_whole(values: Collection[object], low: float = -math.inf, high: float = math.inf) -> bool:
-    """Whether all values are whole numbers from ``low`` to ``high``, as by ``is_whole``.
-
-    The kinds of a million numbers are few, so each kind is checked once.
-    """
+    """Whether all values are whole numbers from ``low`` to ``high``, as by ``is_whole``."""
     kinds = set(map(type, values))
     ends: Any = values
     return not values or (
@@ -78,7 +75,7 @@ def is_listing(value: object) -> TypeIs[Iterable[object]]:
 def require_kind(values: Iterable[object], kinds: type | tuple[type, ...], problem: str | Callable[[], str]) -> None:
     """Raises ``QueryError`` with this text unless each value is of one of the kinds.
 
-    It is for arguments of callers; our own values check themselves. A function makes a text that takes long to write.
+    A function makes a text that takes long to write.
     """
     for value in values:
         if not isinstance(value, kinds):

@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns with their declared domains: finite lists of *codes* 0, 1, 2, ...
 
-A category's code is its position in ``values``. A number's code is its cell in a public grid of
-width ``step`` after clamping to ``[lower, upper]``. In a nullable column a missing value has one
-more code, the last. Encoding looks at one value at a time, so it is a row-wise map: stability 1.
-
-A column that the source does not have is made of others, by a formula or a table (``DerivedFrom``). The formula is SQL
-over one row, which ``pinq/engine/derived.py`` checks and runs; analysts can read it, and another formula makes another
-column.
-
-``Declared`` is the base of a provider's declarations, here and in a policy: frozen, without unknown keys.
+A category's code is its position in ``values``. A number's code is its cell in a public grid of width ``step`` after
+clamping to ``[lower, upper]``. In a nullable column a missing value has one more code, the last. Encoding looks at one
+value at a time, so it is a row-wise map: stability 1. A derived column is made of others, by a formula or a table
+(``DerivedFrom``). The formula is SQL over one row, which ``pinq/engine/derived.py`` checks and runs.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns of dates: numbers on a public grid of days or minutes that are shown as dates.
 
-The number of a date is its days since 1970, the number of a time its minutes since then. Both are
-whole numbers, so the proofs for such columns hold here, and so do their bounds, grid cells,
-clamping, missing values, cuts and noise.
-
-Dates and times have one form of text, in UTC. A time without a zone is not converted, so analysts see the values of the
-source, and no setting of a machine moves a row.
+The number of a date is its days since 1970, the number of a time its minutes since then. Both are whole numbers, so the
+proofs for such columns hold here. Dates and times have one form of text, in UTC. A time without a zone is not
+converted, so no setting of a machine moves a row.
 """
 
 from __future__ import annotations

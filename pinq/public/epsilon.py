@@ -39,8 +39,8 @@ class Exact(Fraction):
 class Epsilon:
     """A privacy loss, exact: a whole number of nano-epsilons.
 
-    It is written as a decimal number (``str``), compares and adds up with other losses only, and never becomes a float
-    on the way to a mechanism. A difference of two may be negative.
+    It compares and adds up with other losses only, and never becomes a float on the way to a mechanism. A difference of
+    two may be negative.
     """
 
     nano: int

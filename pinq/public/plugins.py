@@ -13,8 +13,7 @@ entry points:
   the provider's ``pinq selftest`` fits
 - ``open`` in the group ``pinq.workbench``: the function of the command ``pinq workbench``
 
-The base install has the analyst's needs; each extra of ``pyproject.toml`` brings the modules listed here, and an error
-names the line that installs it.
+Each extra of ``pyproject.toml`` brings the modules listed here; an error names the line that installs it.
 """
 
 from __future__ import annotations
@@ -103,8 +102,7 @@ def install_line(extra: str) -> str:
     """The line that installs an extra, from the origin of this package.
 
     The metadata of a package keeps the address of its source (the file ``direct_url.json``). A package from an index
-    has no such file; its name is enough. The folder of a wheel or of a clone may be gone, as it is from an image; the
-    line then leaves its place open.
+    has no such file. The folder of a wheel or of a clone may be gone; the line then leaves its place open.
     """
     try:
         origin = json.loads(distribution(PACKAGE).read_text("direct_url.json") or "{}")

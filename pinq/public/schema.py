@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The public facts: columns with their domains, adjacency, privacy unit, row cap.
-
-A schema keeps results of binding, within a limit of bytes: ``Kept`` is the one cache of schemas and engines.
-"""
+"""The public facts: columns with their domains, adjacency, privacy unit, row cap."""
 
 from __future__ import annotations
 
