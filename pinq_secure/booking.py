@@ -15,8 +15,8 @@ from pinq.ledger.events import Charged, LoggedQuery
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import Earlier
 from pinq.policy.files import state_folder
-from pinq.public.bits import SYSTEM
 from pinq.public.epsilon import Epsilon
+from pinq.public.noise import SYSTEM
 from pinq.public.schema import Schema
 from pinq_secure.id3.task import Holding
 from pinq_secure.session.session import Session

@@ -66,9 +66,9 @@ from pinq.language.parts import Block, Part, PartSet
 from pinq.language.queries import Budget
 from pinq.language.specs import bind
 from pinq.ledger.composition import Costs, Demand
-from pinq.public.bits import SYSTEM, Bits
 from pinq.public.checks import Shown, many
 from pinq.public.epsilon import Epsilon, EpsilonLike
+from pinq.public.noise import SYSTEM, Bits
 from pinq.public.schema import Schema
 from pinq_secure.id3.task import Holding, Task, require_tables
 from pinq_secure.mpc.arithmetic import Arithmetic, signed_bits, threshold_of

@@ -16,8 +16,7 @@ from time import perf_counter_ns
 import numpy as np
 from scipy import stats
 
-from pinq.public.bits import SYSTEM
-from pinq.public.noise import DiscreteLaplace
+from pinq.public.noise import SYSTEM, DiscreteLaplace
 from pinq_secure.mpc.noise import own_shares
 
 SCALES = (1, 10, 64, 1000, 10**6, 2**50)

@@ -34,7 +34,7 @@ from benchmarks.harness.tables import markdown, replace_section
 from benchmarks.papers.secure.processes import free_ports
 from pinq.provider.grants import grant
 from pinq.provider.policy_file import load_policy
-from pinq.public.bits import Bits
+from pinq.public.noise import Bits
 from pinq_secure.mpc.arithmetic import Sharing
 from pinq_secure.mpc.noise import own_noise
 from pinq_secure.mpc.rounds import TICK, Company, Rounds

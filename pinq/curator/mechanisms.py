@@ -2,7 +2,7 @@
 """Exact integer noise and noisy selection.
 
 Nothing here can be seeded: a seed that someone can learn is noise that someone can subtract. Each draw reads the
-operating system's random bits (``pinq/public/bits.py``).
+operating system's random bits (``pinq/public/noise.py``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from pinq.errors import InternalError
-from pinq.public.bits import SYSTEM, Bits
-from pinq.public.noise import DiscreteLaplace, exponential
+from pinq.public.noise import SYSTEM, Bits, DiscreteLaplace, exponential
 
 MOST_BITS = 10**4  # of a uniform number; in practice fewer decide
 AT_ONCE = 2**14  # draws, which take a few milliseconds

@@ -8,7 +8,7 @@
 
 The steps before the charge read the schema, the request and the ledger only. After the charge nothing can be refused,
 and every failure gives one error with one text (``EngineError``). The random bits are tested before the charge and as
-they are drawn (``pinq/public/bits.py``).
+they are drawn (``pinq/public/noise.py``).
 
 Privacy:
     Adjacency and unit: the policy's. Claim: all answers to an analyst together are spent-DP, spent
@@ -47,8 +47,8 @@ from pinq.language.queries import Answer, Preview, Query, Request
 from pinq.language.specs import Partition, scale
 from pinq.ledger.events import LoggedQuery
 from pinq.ledger.ledger import Ledger
-from pinq.public.bits import WATCHED
 from pinq.public.epsilon import ZERO, Epsilon
+from pinq.public.noise import WATCHED
 from pinq.public.schema import Schema
 
 KEPT_KINDS = 2**12  # remembered kinds of a schema: about 3 MB

@@ -41,8 +41,7 @@ from pinq.ledger.events import (
     text_of,
 )
 from pinq.ledger.postgresql import PostgreSQL
-from pinq.ledger.snapshot import dump, load, query_key
-from pinq.ledger.state import Account, LedgerState, Wanted
+from pinq.ledger.state import Account, LedgerState, Wanted, dump, load, query_key
 from pinq.public.epsilon import Epsilon
 
 R = TypeVar("R", bound=Record)

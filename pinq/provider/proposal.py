@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pinq.engine import ColumnProfile, Lines, count_rows, date_range, profile, read_columns, times_of_day
 from pinq.engine.formats import FormatDoubt, HeaderFault, as_options, date_forms, together
-from pinq.engine.looks import SHOWN, among_words, codes_note, looks_like, missing_words, some_texts, unusual_dates
+from pinq.engine.profile import SHOWN, among_words, codes_note, looks_like, missing_words, some_texts, unusual_dates
 from pinq.engine.sources import is_sqlite, quoted, require_columns
 from pinq.errors import InternalError, PolicyError, printable
 from pinq.policy.dialect import TABLE_FILES, Dialect, has_own_names, is_text

@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 
 from pinq.errors import PinqError, Unavailable
 from pinq.provider.backup import heads_folder
-from pinq.public.bits import FAILED, WATCHED
+from pinq.public.noise import FAILED, WATCHED
 from pinq.server.datasets import Dataset, Datasets
 from pinq.server.log import RequestLog
 from pinq.server.workers import Workers

@@ -49,7 +49,7 @@ from typing import TypeVar
 import numpy as np
 
 from pinq.errors import QueryError, SessionError
-from pinq.public.bits import SYSTEM, Bits
+from pinq.public.noise import SYSTEM, Bits
 from pinq.public.plugins import optional
 from pinq_secure.mpc.noise import own_noise
 from pinq_secure.mpc.rounds import Opened, Rounds

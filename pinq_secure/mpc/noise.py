@@ -31,8 +31,7 @@ from itertools import chain, count, islice
 import numpy as np
 
 from pinq.errors import QueryError
-from pinq.public.bits import Bits
-from pinq.public.noise import DiscreteLaplace
+from pinq.public.noise import Bits, DiscreteLaplace
 
 MIN_EPSILON = Fraction(1, 100_000)
 BLOCK = 16  # successes that one draw decides

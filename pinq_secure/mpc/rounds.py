@@ -30,8 +30,8 @@ import numpy as np
 from pydantic import BaseModel, Field, StrictInt, ValidationError
 
 from pinq.errors import SessionError
-from pinq.public.bits import SYSTEM, Bits
 from pinq.public.epsilon import NANO
+from pinq.public.noise import SYSTEM, Bits
 from pinq_secure.mpc.noise import stream
 
 TICK = 0.02  # seconds: one number's noise takes a tenth of this at epsilon .0015

@@ -115,7 +115,7 @@ FAULTS = (
     ),
     Fault(
         "bits that failed their test are used when the next ones pass",
-        "pinq/public/bits.py",
+        "pinq/public/noise.py",
         "        if self.failed:\n",
         "        if fault:\n",
         (BITS,),

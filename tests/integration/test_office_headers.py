@@ -11,7 +11,7 @@ import pytest
 
 import pinq
 from pinq.engine.formats import encodings_of
-from pinq.engine.looks import unusual_dates
+from pinq.engine.profile import unusual_dates
 from pinq.errors import PolicyError
 from pinq.policy.dialect import Dialect
 from pinq.policy.plain_yaml import read_yaml

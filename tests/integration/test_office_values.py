@@ -19,7 +19,7 @@ import yaml
 
 import pinq
 from pinq.engine.encoding import encode
-from pinq.engine.looks import looks_like, missing_codes, missing_words
+from pinq.engine.profile import looks_like, missing_codes, missing_words
 from pinq.engine.sources import database, small_database
 from pinq.policy.policy import Policy
 from pinq.provider.proposal import WholeDoubt, look

@@ -19,8 +19,7 @@ import pytest
 
 from pinq.curator.mechanisms import laplace
 from pinq.public import noise
-from pinq.public.bits import SYSTEM, Bits
-from pinq.public.noise import BASE, LARGEST, LARGEST_SCALE, WORD, Digit, DiscreteLaplace, exponential
+from pinq.public.noise import BASE, LARGEST, LARGEST_SCALE, SYSTEM, WORD, Bits, Digit, DiscreteLaplace, exponential
 from tests.support.laws.laws import interval_of, law_is, noise_law
 
 SCALES = [

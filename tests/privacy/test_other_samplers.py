@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pinq.public.bits import Bits
-from pinq.public.noise import BASE, DiscreteLaplace
+from pinq.public.noise import BASE, Bits, DiscreteLaplace
 
 MORE = bool(os.environ.get("PINQ_ASSURANCE"))
 DRAWS = 200_000

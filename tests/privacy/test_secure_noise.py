@@ -23,8 +23,8 @@ from miners.federated.scorecard import OwnersCardMiner
 from pinq.errors import QueryError
 from pinq.language.parts import Block, Part, PartSet
 from pinq.language.specs import Cuts, bind
-from pinq.public.bits import SYSTEM, Bits
 from pinq.public.epsilon import Epsilon
+from pinq.public.noise import SYSTEM, Bits
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq_secure import SecureFederation
 from pinq_secure.id3.public_tree import Later, LossSplit, NoisyRules, later

@@ -26,8 +26,7 @@ from pinq.ledger.database import EventRow
 from pinq.ledger.events import Event, LoggedQuery, digest_of
 from pinq.ledger.ledger import Ledger
 from pinq.ledger.log import Log
-from pinq.ledger.snapshot import dump
-from pinq.ledger.state import LedgerState
+from pinq.ledger.state import LedgerState, dump
 from pinq.provider.report.audit import audit
 from pinq.public.epsilon import Epsilon
 from tests.support.house.assurance import ASSURANCE, note

@@ -19,7 +19,7 @@ import pinq
 from pinq.errors import EngineError, Unavailable
 from pinq.language.scores import Balance
 from pinq.language.specs import AnyCut
-from pinq.public.bits import FAILED, SAMPLE, SYSTEM, WATCHED, WINDOW, Bits, Watched, _Window
+from pinq.public.noise import FAILED, SAMPLE, SYSTEM, WATCHED, WINDOW, Bits, Watched, _Window
 from pinq.public.schema import Categorical, Numeric, Schema
 from pinq.server.readiness import Readiness
 
@@ -123,7 +123,7 @@ def test_a_failure_stays(caplog: pytest.LogCaptureFixture) -> None:
             with pytest.raises(Unavailable, match="failed a test") as caught:
                 watched.require()
     assert str(caught.value) == FAILED
-    assert [record.name for record in caplog.records] == ["pinq.public.bits"]
+    assert [record.name for record in caplog.records] == ["pinq.public.noise"]
     assert "a sample repeats the one before it" in caplog.text
 
 

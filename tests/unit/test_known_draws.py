@@ -18,7 +18,7 @@ from pinq.curator import mechanisms
 from pinq.provider.selftest import known
 from pinq.provider.selftest.known import KINDS, wrong_answers
 from pinq.public import noise
-from pinq.public.bits import Bits
+from pinq.public.noise import Bits
 from pinq_secure.mpc import noise as shared
 from pinq_secure.mpc.noise import own_shares, stream
 

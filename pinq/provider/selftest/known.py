@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from pinq.curator.mechanisms import Weighted, choose_each, choose_weighted, laplace
-from pinq.public.bits import Bits
-from pinq.public.noise import DiscreteLaplace
+from pinq.public.noise import Bits, DiscreteLaplace
 
 KnownCase = Mapping[str, Any]
 """A line of the file: the query, the bits, and the answer under the name in ``KINDS``."""

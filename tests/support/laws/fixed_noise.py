@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from pinq.public.bits import Bits
+    from pinq.public.noise import Bits
 
 OF_NOISE = ("tests/privacy/", "tests/contract/test_every_mechanism.py", "tests/integration/test_selftest.py")
 """Tests whose subject is the noise."""
@@ -81,7 +81,7 @@ COINS = Coins()
 
 
 def _of_the_product() -> Bits:
-    bits = sys.modules["pinq.public.bits"]
+    bits = sys.modules["pinq.public.noise"]
     return bits.Bits(bits.WATCHED.take)
 
 
@@ -96,7 +96,7 @@ def take_over() -> None:
     # The salt of a ledger decides the shard of each person.
     if (ledger := sys.modules.get("pinq.ledger.ledger")) is not None:
         vars(ledger)["secrets"] = SimpleNamespace(token_hex=COINS.token_hex)
-    if (bits := sys.modules.get("pinq.public.bits")) is not None:
+    if (bits := sys.modules.get("pinq.public.noise")) is not None:
         vars(bits.SYSTEM).update(words=COINS.words, word=COINS.word, below=COINS.below)
 
 

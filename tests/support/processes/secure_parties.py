@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 
 from benchmarks.papers.secure.processes import free_ports
 from pinq.provider.grants import grant
-from pinq.public.bits import SYSTEM
+from pinq.public.noise import SYSTEM
 from pinq.public.schema import Categorical, Schema
 from pinq_secure.id3.task import Holding, Task
 from pinq_secure.mpc.arithmetic import Link

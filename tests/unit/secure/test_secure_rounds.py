@@ -16,7 +16,7 @@ import pytest
 
 from miners.budget.plan import FitWarning
 from pinq.errors import SessionError
-from pinq.public.bits import Bits
+from pinq.public.noise import Bits
 from pinq_secure.id3.task import hold
 from pinq_secure.mpc import rounds
 from pinq_secure.mpc.arithmetic import ALONE

@@ -17,7 +17,7 @@ from pinq.errors import BudgetExceeded, QueryError
 from pinq.language.derivatives import Derivatives, Logistic, Residuals, Softmax
 from pinq.language.points import Points
 from pinq.language.specs import Cuts, Values
-from pinq.public.bits import SYSTEM, Bits
+from pinq.public.noise import SYSTEM, Bits
 from pinq.public.schema import Schema
 from pinq_secure import SecureFederation
 from pinq_secure.mpc import noise

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pinq.public.bits import SYSTEM
+from pinq.public.noise import SYSTEM
 from pinq_secure.mpc import arithmetic as protocols
 from pinq_secure.mpc.arithmetic import Arithmetic, Link, Shares
 from pinq_secure.mpc.noise import own_noise, stream
