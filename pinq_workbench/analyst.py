@@ -344,22 +344,21 @@ def _table_query(draft: Inputs, handle: PrivateQueryable) -> PageQuery:
         raise QueryError("Choose a column.")
     groups = None if not by else _parts(by, draft, schema)
     arguments: dict[str, Any] = {"epsilon": draft.get("epsilon") or ""}
-    if kind == "crosstab":
-        arguments |= {"rows": _parts(str(column), draft, schema)} | ({"columns": groups} if groups else {})
-    elif kind == "grouped":
-        arguments |= {"by": groups, "statistics": {column: ["mean"]}}
-    elif kind == "compare":
-        if not by:
+    match kind:
+        case "crosstab":
+            arguments |= {"rows": _parts(str(column), draft, schema)} | ({"columns": groups} if groups else {})
+        case "grouped":
+            arguments |= {"by": groups, "statistics": {column: ["mean"]}}
+        case "compare" if not by:
             raise QueryError("Choose the groups to compare, in By.")
-        arguments |= {"column": column, "by": groups}
-    elif kind == "survival":
-        if not draft.get("event"):
+        case "survival" if not draft.get("event"):
             raise QueryError("Choose the column of the event; the column above is the time until then.")
-        arguments |= {"time": column, "event": draft["event"], "by": groups, "observed": draft.get("observed")}
-    elif kind == "summary":
-        arguments |= {"columns": column or None, "by": groups}
-    else:
-        arguments |= {"column": column, "by": groups}
+        case "survival":
+            arguments |= {"time": column, "event": draft["event"], "by": groups, "observed": draft.get("observed")}
+        case "summary":
+            arguments |= {"columns": column or None, "by": groups}
+        case _:
+            arguments |= {"column": column, "by": groups}
     conditions = _conditions(draft, schema)
     argument_text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     rows = "h" if not conditions else f"where(h, **{conditions!r})"

@@ -392,22 +392,25 @@ class Review:
     def _field(self, item: Waiting, column: Column, shape: Shape, draw: Callable[[], object]) -> None:
         """Makes the control for an unreviewed value."""
         key, draft = item.name.rpartition(".")[2], self.draft
-        if key in ("lower", "upper"):
-            self._bound(item, column, shape, draw)
-        elif key == "nullable":
-            ui.radio(MISSING, value=draft[item.name], on_change=lambda event: draft.update({item.name: event.value}))
-        elif key == "values" and column.type == "categorical":
-            chosen = [str(value) for value in read_yaml(str(draft[item.name]))]
-            by_text = {str(value): value for value in column.values}
+        match key:
+            case "lower" | "upper":
+                self._bound(item, column, shape, draw)
+            case "nullable":
+                ui.radio(
+                    MISSING, value=draft[item.name], on_change=lambda event: draft.update({item.name: event.value})
+                )
+            case "values" if column.type == "categorical":
+                chosen = [str(value) for value in read_yaml(str(draft[item.name]))]
+                by_text = {str(value): value for value in column.values}
 
-            def pick(event: object) -> None:
-                values = [by_text.get(value, value) for value in event.value]  # type: ignore[attr-defined]
-                draft[item.name] = write_yaml(values, True).strip()
+                def pick(event: object) -> None:
+                    values = [by_text.get(value, value) for value in event.value]  # type: ignore[attr-defined]
+                    draft[item.name] = write_yaml(values, True).strip()
 
-            field = ui.select(chosen, label="Values that are listed", value=chosen, multiple=True, on_change=pick)
-            field.props("use-chips outlined stack-label use-input new-value-mode=add-unique")
-        elif key == "step":
-            fields(draft, {item.name: "Numbers are read in steps of"})
+                field = ui.select(chosen, label="Values that are listed", value=chosen, multiple=True, on_change=pick)
+                field.props("use-chips outlined stack-label use-input new-value-mode=add-unique")
+            case "step":
+                fields(draft, {item.name: "Numbers are read in steps of"})
 
     def _bound(self, item: Waiting, column: Column, shape: Shape, draw: Callable[[], object]) -> None:
         """Makes a field for a bound; a numeric column gets a slider too."""

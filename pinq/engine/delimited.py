@@ -82,6 +82,7 @@ _BREAKS = "with a NUL or a carriage return inside"
 _QUOTES = "with a quote that is not closed, or that text follows"
 _MISFITS = "with another number of fields than"
 _FOREIGN = "whose bytes are no "
+NO_OBJECT = "that is no JSON object with each field once"
 _OTHER_KINDS = {
     rb"\xff\xfe\0\0|\0\0": "UTF-32 text, which is not read; convert it: iconv -f UTF-32 -t UTF-8",
     rb"\xff\xfe|\xfe\xff": "UTF-16 text, which is not read; convert it: iconv -f UTF-16 -t UTF-8",
@@ -522,28 +523,21 @@ def _difference(names: Sequence[str], others: Sequence[str]) -> str:
     return "they are equal"
 
 
+_ADVICE = {
+    _MISFITS: "; a field too many may be a delimiter inside an unquoted text, or the name of a row before the others, "
+    "as R writes it: then name all columns, in a policy `csv: {skip: 1, header: [row, age, sex]}`",
+    _FOREIGN + "utf-8": "; try --encoding latin-1 or windows-1252 (in a policy `csv: {encoding: latin-1}`), of other "
+    "letters than those of Western Europe windows-1250 (Central Europe), -1251 (Cyrillic), -1253 (Greek), -1254 "
+    "(Turkish) or -1257 (Baltic), or convert it: iconv -t UTF-8 -f CP850 (or what it is)",
+    NO_OBJECT: "; where the file is a list in brackets, write an object a line: jq -c '.[]' FILE",
+    _BREAKS: "; a newline ends a line: where a carriage return does, convert it: tr '\\r' '\\n'",
+    _QUOTES: "; where fields hold line breaks, write the table as Parquet by a reader that you trust with it: "
+    "python -c \"import duckdb; duckdb.read_csv('FILE.csv').write_parquet('FILE.parquet')\"",
+}
+
+
 def _advice(reason: str) -> str:
-    if reason.startswith(_MISFITS):
-        return (
-            "; a field too many may be a delimiter inside an unquoted text, or the name of a row before the others, as "
-            "R writes it: then name all columns, in a policy `csv: {skip: 1, header: [row, age, sex]}`"
-        )
-    if reason == _FOREIGN + "utf-8":
-        return (
-            "; try --encoding latin-1 or windows-1252 (in a policy `csv: {encoding: latin-1}`), of other letters than "
-            "those of Western Europe windows-1250 (Central Europe), -1251 (Cyrillic), -1253 (Greek), -1254 (Turkish) "
-            "or -1257 (Baltic), or convert it: iconv -t UTF-8 -f CP850 (or what it is)"
-        )
-    if "no JSON object" in reason:
-        return "; where the file is a list in brackets, write an object a line: jq -c '.[]' FILE"
-    if reason == _BREAKS:
-        return "; a newline ends a line: where a carriage return does, convert it: tr '\\r' '\\n'"
-    if reason == _QUOTES:
-        return (
-            "; where fields hold line breaks, write the table as Parquet by a reader that you trust with it: "
-            "python -c \"import duckdb; duckdb.read_csv('FILE.csv').write_parquet('FILE.parquet')\""
-        )
-    return ""
+    return next((advice for begin, advice in _ADVICE.items() if reason.startswith(begin)), "")
 
 
 def line_of(file: str, start: int, line: int) -> str:

@@ -32,7 +32,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pinq.engine.delimited import GLANCE_LINES, MAX_LINE, Lines, TextFiles, blocks, line_of, opened
+from pinq.engine.delimited import GLANCE_LINES, MAX_LINE, NO_OBJECT, Lines, TextFiles, blocks, line_of, opened
 from pinq.engine.formats import column_fault
 from pinq.engine.frames import texts_of
 from pinq.errors import PolicyError, printable
@@ -42,7 +42,6 @@ from pinq.public.plugins import optional
 
 ROWS = 50_000  # rows of one read of a file of SPSS, SAS or Stata
 MOST_DIGITS = 400  # digits of a JSON number that is written out; a double has fewer
-_NO_OBJECT = "that is no JSON object with each field once"
 
 
 class Records(TextFiles):
@@ -102,7 +101,7 @@ class JsonLines(Records):
                         if isinstance(row := self._parsed(line), dict):
                             rows.append(row)
                         else:
-                            lines.add(_NO_OBJECT, 1, line_of(file.name, number, place))
+                            lines.add(NO_OBJECT, 1, line_of(file.name, number, place))
                 yield rows
                 number += block.count(b"\n")
 

@@ -88,17 +88,14 @@ class Failure(_Wire):
         return error
 
     def _error(self, kind: type[PinqError]) -> PinqError:
-        if kind is BudgetExceeded:
-            return BudgetExceeded(
-                self.message,
-                asked=Fraction(self.asked or 0),
-                remaining=Fraction(self.remaining or 0),
-                scope=self.scope or "",
-            )
-        if kind is TooManyRequests:
-            return TooManyRequests(self.message, self.retry_after or 1.0)
-        if kind is QueryError:
-            return QueryError(self.problem or self.message, parameter=self.parameter, allowed=self.allowed or "")
+        match kind.code:
+            case BudgetExceeded.code:
+                asked, remaining = Fraction(self.asked or 0), Fraction(self.remaining or 0)
+                return BudgetExceeded(self.message, asked=asked, remaining=remaining, scope=self.scope or "")
+            case TooManyRequests.code:
+                return TooManyRequests(self.message, self.retry_after or 1.0)
+            case QueryError.code:
+                return QueryError(self.problem or self.message, parameter=self.parameter, allowed=self.allowed or "")
         error = kind.__new__(kind)
         error.args = (self.message,)
         return error

@@ -107,24 +107,23 @@ _KINDS = {
 def said_of(problem: ErrorDetails) -> str:
     """Describes the fault of a field, without the words of the pydantic model."""
     kind, value, facts = problem["type"], problem.get("input", []), problem.get("ctx", {})
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
-    if kind == "json_invalid":
-        return f"it is no JSON: {facts['error']}"
-    if kind.startswith("union_tag_"):
-        key, tags = facts["discriminator"].strip("'"), facts.get("expected_tags", "")
-        allowed = "categorical, numeric, date or datetime" if key == "type" else f"one of {tags}"
-        fault = f"is {brief(facts['tag'])}" if "tag" in facts else "is missing"
-        return f"`{key}` {fault}; it must be {allowed}" if tags or key == "type" else f"`{key}` {fault}"
-    if problem["loc"][-1:] == ("[key]",):
-        return _SIMPLE["invalid_key"]
-    if kind == "too_short":
-        few = f"it has {facts['actual_length']} entries; at least {facts['min_length']} are needed"
-        return few if facts["actual_length"] else "it is empty"
-    if kind == "too_long":
-        return f"it has {facts['actual_length']:,} entries; at most {facts['max_length']:,} are possible"
-    if kind == "value_error":
-        return str(problem["msg"]).removeprefix("Value error, ")
+    if kind in _SIMPLE or problem["loc"][-1:] == ("[key]",):
+        return _SIMPLE.get(kind, _SIMPLE["invalid_key"])
+    match kind:
+        case "json_invalid":
+            return f"it is no JSON: {facts['error']}"
+        case "union_tag_invalid" | "union_tag_not_found":
+            key, tags = facts["discriminator"].strip("'"), facts.get("expected_tags", "")
+            allowed = "categorical, numeric, date or datetime" if key == "type" else f"one of {tags}"
+            fault = f"is {brief(facts['tag'])}" if "tag" in facts else "is missing"
+            return f"`{key}` {fault}; it must be {allowed}" if tags or key == "type" else f"`{key}` {fault}"
+        case "too_short":
+            few = f"it has {facts['actual_length']} entries; at least {facts['min_length']} are needed"
+            return few if facts["actual_length"] else "it is empty"
+        case "too_long":
+            return f"it has {facts['actual_length']:,} entries; at most {facts['max_length']:,} are possible"
+        case "value_error":
+            return str(problem["msg"]).removeprefix("Value error, ")
     plain = problem["msg"].removeprefix("Input should be ").removeprefix("String should ")
     shown = brief(value, 41)
     named = "" if isinstance(value, (dict, list)) or len(shown) > 40 else f"it is {shown}; "

@@ -153,25 +153,27 @@ def _too_fine(loss: EpsilonLike, name: str) -> QueryError:
 
 
 def _fraction(value: object) -> Fraction:
-    if isinstance(value, bool):
-        raise TypeError("a truth value is not a loss")
-    if isinstance(value, Epsilon):
-        return value.exact
-    if isinstance(value, (int, Fraction)):
-        return Fraction(value)
-    if isinstance(value, numbers.Integral):  # numpy integers
-        return Fraction(int(value))
-    if isinstance(value, numbers.Real) and not isinstance(value, Decimal):  # floats, numpy floats
-        value = repr(float(value))
-    if isinstance(value, str) and not _DECIMAL_TEXT.fullmatch(value):
-        raise ValueError("not a decimal number")
-    if isinstance(value, (str, Decimal)):
-        number = Decimal(value)
-        # Fraction(Decimal("1e999999999")) would build the number, so its size is checked first.
-        if not number.is_finite() or number.adjusted() > 12 or number.adjusted() < -330:
-            raise ValueError("too large, or too close to 0")
-        return Fraction(number)
-    raise TypeError("not a number")
+    match value:
+        case Epsilon():
+            return value.exact
+        case bool():
+            raise TypeError("a truth value is not a loss")
+        case int() | Fraction():
+            return Fraction(value)
+        case str() if not _DECIMAL_TEXT.fullmatch(value):
+            raise ValueError("not a decimal number")
+        case str() | Decimal():
+            number = Decimal(value)
+        case numbers.Integral():  # numpy integers
+            return Fraction(int(value))
+        case numbers.Real():  # floats, numpy floats
+            number = Decimal(repr(float(value)))
+        case _:
+            raise TypeError("not a number")
+    # Fraction(Decimal("1e999999999")) would build the number, so its size is checked first.
+    if not number.is_finite() or number.adjusted() > 12 or number.adjusted() < -330:
+        raise ValueError("too large, or too close to 0")
+    return Fraction(number)
 
 
 # How exact a noisy answer is: functions of the request alone, so showing them is free. Discrete Laplace noise
