@@ -251,13 +251,6 @@ class Policy(Public):
                 return next(iter(each.values())) | {"tables": each, "table": ""}
         return declared
 
-    @model_validator(mode="after")
-    def _one_cohort(self) -> Policy:
-        """Refuses cohorts with a unit of several rows, which could be in several cohorts and lose more than one."""
-        if self.cohorts is not None and self.bounded_unit is not None and self.bounded_unit.max_rows > 1:
-            raise ValueError("`cohorts` need a `privacy_unit` of one row: a row, or a column with `max_rows: 1`")
-        return self
-
     @field_validator("cap")
     @classmethod
     def _in_nano(cls, cap: Decimal) -> Decimal:
@@ -274,6 +267,9 @@ class Policy(Public):
 
     @model_validator(mode="after")
     def _consistent(self) -> Policy:
+        # A unit of several rows could be in several cohorts, and lose more than one.
+        if self.cohorts is not None and self.bounded_unit is not None and self.bounded_unit.max_rows > 1:
+            raise ValueError("`cohorts` need a `privacy_unit` of one row: a row, or a column with `max_rows: 1`")
         self.schema_.column(next(iter(self.columns)))
         unit = "" if self.bounded_unit is None else self.bounded_unit.column
         if unit in self.columns:
@@ -286,10 +282,6 @@ class Policy(Public):
                 f"`from` of {renamed[0]!r} is the privacy unit, which names people; it cannot be a column that "
                 "analysts see"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _only_text_has_a_dialect(self) -> Policy:
         text = self.named_paths and not any(path.lower().endswith(".parquet") for path in self.named_paths)
         if self.csv is not None and not text:
             raise ValueError(

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from pinq.engine import ColumnProfile, RawTable, profile, read_columns
+from pinq.engine import RawTable, profile, read_columns
 from pinq.engine.sources import quoted
 from pinq.policy.plain_yaml import plain_number
 from pinq.policy.policy import Policy
@@ -74,7 +74,8 @@ def exposure(policy: Policy, unread: Mapping[str, tuple[int, list[str]]]) -> Exp
     if policy.spark is not None:
         return Exposure()
     with closing(read_columns(policy, likely=False)) as raw:
-        profiles = {name: _profiled(raw, name, kind) for name, kind in raw.types.items() if is_readable(kind)}
+        readable = {name: kind for name, kind in raw.types.items() if is_readable(kind)}
+        profiles = {n: profile(raw.connection, raw.name, n, kind, limit=FEW) for n, kind in readable.items()}
         keys = [name for name, facts in profiles.items() if may_name_persons(name, facts)]
         units = rank_units(raw.connection, raw.name, keys, profiles)
         declared = {
@@ -101,10 +102,6 @@ def is_readable(kind: str) -> bool:
     return (
         re.fullmatch(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*|VARCHAR|UUID|ENUM.*", kind) is not None
     )
-
-
-def _profiled(raw: RawTable, name: str, kind: str) -> ColumnProfile:
-    return profile(raw.connection, raw.name, name, kind, limit=FEW)
 
 
 def _forgotten(raw: RawTable, units: Sequence[Unit], policy: Policy) -> Iterator[SourceFinding]:

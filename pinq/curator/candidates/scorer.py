@@ -319,12 +319,11 @@ class SplitScorer(Scorer[Spec]):
         return self.partition.spec
 
     def _cells(self, counted: Counted, rows: np.ndarray, scorers: Sequence[Self]) -> np.ndarray:
-        """The contents of each part of the splits, shape (rows, cells, measure)."""
-        # Three kinds of tables: the occupied codes of a fine grid, all codes of a column that many
-        # splits share, or the split's own parts. The first two are added up to parts here.
+        """The contents of each part of splits that share a table of their column's codes, shape (rows, cells, measure).
+
+        The table has all codes, or of a fine grid the occupied ones; they are added up to parts here.
+        """
         size = self.partition.size
-        if not self._shares:
-            return counted.array(self.table)[rows].reshape(len(rows), size, self.frame.measures)
         number = {scorer: number for number, scorer in enumerate(dict.fromkeys(scorers))}
         axes, which = [scorer.partition.axes[0] for scorer in number], np.array([number[scorer] for scorer in scorers])
         codes, nowhere = self.frame.schema.column(self._column).codes, len(rows) * size
