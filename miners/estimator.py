@@ -112,9 +112,9 @@ class Parameterised:
         Raises:
             QueryError: The parameter does not exist. The error is a ValueError, too.
         """
-        names, inner = self.param_names(), defaultdict[str, dict[str, object]](dict)
-        for name in params:
-            outer, nested, _ = name.partition("__")
+        names, by_outer = self.param_names(), defaultdict[str, dict[str, object]](dict)
+        for name, value in params.items():
+            outer, nested, key = name.partition("__")
             if outer not in names:
                 raise QueryError(
                     f"{type(self).__name__} has no parameter {outer!r}{closest(outer, names)}; it has "
@@ -122,14 +122,12 @@ class Parameterised:
                 )
             if nested and not _has_params(params.get(outer, getattr(self, outer))):
                 raise QueryError(f"{type(self).__name__} has no parameter {name!r}: {outer!r} has none of its own.")
-        for name, value in params.items():
-            outer, nested, key = name.partition("__")
-            if nested:
-                inner[outer][key] = value
-            else:
-                setattr(self, name, value)
-        for outer, values in inner.items():
-            getattr(self, outer).set_params(**values)
+            by_outer[outer][key] = value
+        for outer, values in by_outer.items():
+            if "" in values:
+                setattr(self, outer, values.pop(""))
+            if values:
+                getattr(self, outer).set_params(**values)
         return self
 
     def _require_fitted(self, attribute: str) -> None:

@@ -48,7 +48,7 @@ class LedgerBooking:
         self._ledger, self._session, self._analyst = ledger, session, analyst or ""
         self._demand = Demand.of(PartSet([Block(Part())]))
         # By the policy, which may declare the derivation of a column where the session does not.
-        self._columns = schema.with_sources([session.target, *(split.column for split in session.splits)])
+        self._columns = schema.with_sources([session.target, *(split.column for split in session.task.splits)])
         self._about = f"{session.protocol} {session.session!r} as party {party} of {len(session.parties)}"
         self._verb = VERBS.get(session.protocol, "secure_id3")
         place = hashlib.sha256(f"{ledger.url} {self._analyst} {session.digest}".encode()).hexdigest()

@@ -164,7 +164,7 @@ def show(session: SessionFile, as_json: AsJson = False) -> None:
         return
     lines = [
         f"{loaded.session}: {loaded.protocol}, to predict `{loaded.target}` "
-        f"from {many(len(loaded.splits), 'attribute')}",
+        f"from {many(len(loaded.task.splits), 'attribute')}",
         f"hash {loaded.digest}",
         "opens",
         *(f"  {opening}" for opening in loaded.opened),

@@ -209,7 +209,7 @@ def _encoded_rows(session: Session, policy: Policy, ledger: Ledger, data: Any) -
 
     Raises ``PolicyError`` if there are more than the policy admits.
     """
-    axes: list[Axis] = [bind(split, policy.schema_).axes[0] for split in session.splits]
+    axes: list[Axis] = [bind(split, policy.schema_).axes[0] for split in session.task.splits]
     axes.append(Values(session.target).axis(policy.schema_)[0])  # numeric ones may have more cells than a partition
     rows = open_rows(policy, ledger, data)
     with closing(rows.engine):

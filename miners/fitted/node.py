@@ -169,8 +169,8 @@ class Node:
         # A size of 100 at scale 10 is within 30 of the truth at 95 %.
         if self._is_asked:
             wide: float = laplace_interval(self.size_scale or 0.0, level)
-        elif (deviation := self._deviation) is not None:
-            wide = deviation * _deviations(level)
+        elif self._each_deviation is not None:
+            wide = self._each_deviation * math.sqrt(len(self.counts)) * _deviations(level)
             # With less noise than a thousandth of a row the budget was practically unlimited.
             wide = math.ceil(wide) if wide > 1e-3 else 0.0
         else:
@@ -206,11 +206,6 @@ class Node:
     @property
     def _number(self) -> float:
         return self.size if self._is_asked and self.size is not None else math.fsum(self.counts)
-
-    @property
-    def _deviation(self) -> float | None:
-        each = self._each_deviation
-        return None if each is None else each * math.sqrt(len(self.counts))
 
     @property
     def _each_deviation(self) -> float | None:

@@ -8,6 +8,7 @@ Its noisy gradient G is about H f, with the variance H of the rows themselves an
 posterior mean width² H G / (H² width² + variance) and the posterior variance width² variance / (the same). If H is
 indistinguishable from noise, points are about 0. The noise is not normal, and the curvature is noisy too, so an
 interval of two deviations is a guide and no guarantee.
+
 ``Asking`` sends a card's queries to one handle, or to several data owners.
 """
 

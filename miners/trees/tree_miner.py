@@ -96,7 +96,7 @@ class TreeFit(FitPlan[PrivateQueryable], Generic[S]):
     miner: Any
     strategies: Sequence[S]
 
-    @property
+    @cached_property
     def first(self) -> S:
         return self.strategies[0]
 

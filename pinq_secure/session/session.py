@@ -18,7 +18,6 @@ from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_
 from miners.pictures import shorten
 from miners.scorecards.costs import MAX_STEPS
 from pinq.errors import QueryError, SessionError
-from pinq.language.specs import Cuts, Values
 from pinq.public.columns import Declared, FiniteDecimal, problems
 from pinq.public.epsilon import Epsilon
 from pinq.public.schema import MAX_ROWS, Column, PrivacyUnit, Schema
@@ -259,10 +258,6 @@ class Session(Declared):
         if miner is None:
             return Task.of(self.schema_, self.target, rows, self.attributes, self.cuts)
         return Task(self.schema_, self.target, miner.sums_needed(self.schema_, self.target).cells, rows)
-
-    @property
-    def splits(self) -> tuple[Values | Cuts, ...]:
-        return self.task.splits
 
     @property
     def nano(self) -> int:
