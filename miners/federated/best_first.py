@@ -15,6 +15,7 @@ References:
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,14 +25,12 @@ from functools import cached_property
 import numpy as np
 
 from miners.budget.plan import SMALLEST, Recipe, Step, StepName, StepQuery, spread
-from miners.federated.federation import FederatedParts, OwnerTally, pooled
+from miners.federated.federation import CountSource, FederatedParts, OwnerTally, pooled
 from miners.federated.growing import (
     Answer,
     FederatedStrategy,
-    GrowthTask,
     HeldNode,
     SplitSet,
-    ask_leaves,
     branch,
     gather,
 )
@@ -60,10 +59,10 @@ class FoundSplit:
     below: Sequence[Answer]
     paid: dict[str, Epsilon]
 
-    def gain(self, task: GrowthTask, criterion: str) -> float:
+    def gain(self, source: CountSource, strategy: FederatedStrategy) -> float:
         """The reduction of impurity, by the remaining owners."""
-        table = np.array([pooled(task.source.living(answer)).counts for answer in self.below])
-        return float(impurity_reduction(criterion, table[:, : task.problem.classes]))
+        table = np.array([pooled(source.living(answer)).counts for answer in self.below])
+        return float(impurity_reduction(strategy.criterion, table[:, : strategy.problem.classes]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,10 +122,10 @@ class BestFirst(FederatedStrategy):
         (tables,) = steps
         return tables.epsilon // len(self.functions)
 
-    def find(self, task: GrowthTask, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
-        epsilon = self.count_epsilon(steps, len(task.source.owners))
-        losses = dict.fromkeys(task.source.owners, epsilon)
-        answers = task.count([(nodes.partition(one.base, task.classes), losses) for one in self.functions])
+    def find(self, source: CountSource, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
+        epsilon = self.count_epsilon(steps, len(source.owners))
+        losses = dict.fromkeys(source.owners, epsilon)
+        answers = self.count(source, [(nodes.partition(one.base, self.classes), losses) for one in self.functions])
         # By column, for each node the tables of its parts.
         tables = [
             {
@@ -135,7 +134,7 @@ class BestFirst(FederatedStrategy):
             }
             for answer in answers
         ]
-        summed = [pooled(task.source.living(table)).counts for table in tables]
+        summed = [pooled(source.living(table)).counts for table in tables]
         reductions = [
             impurity_reduction(self.criterion, one.tables(counts)[..., : self.problem.classes])
             for one, counts in zip(self.functions, summed, strict=True)
@@ -159,8 +158,8 @@ class BestFirst(FederatedStrategy):
             for part in self.functions[column].merges[number]
         ]
 
-    def grow(self, task: GrowthTask) -> list[HeldNode]:
-        growth = _Growth(task, self)
+    def grow(self, source: CountSource) -> list[HeldNode]:
+        growth = _Growth(source, self)
         growth.seek(growth.nodes)
         splits = 0
         while growth.queue and splits < self.max_nodes:
@@ -174,7 +173,7 @@ class BestFirst(FederatedStrategy):
         for number, proposal in growth.proposals.items():
             below = {name: pooled([answer[name] for answer in proposal.below]) for name in proposal.below[0]}
             growth.nodes[number].answers.append(below)
-        ask_leaves(task, [node for node in growth.nodes if node.split is None])
+        self.ask_leaves(source, [node for node in growth.nodes if node.split is None])
         return growth.nodes
 
 
@@ -186,9 +185,9 @@ class _Growth:
         queue: The proposals with enough gain, as a heap: the negative gain in rows, and the number.
     """
 
-    def __init__(self, task: GrowthTask, strategy: BestFirst) -> None:
-        self.task, self.strategy, self.recipe = task, strategy, strategy.recipe()
-        self.nodes = [HeldNode(parts=task.source.parts())]
+    def __init__(self, source: CountSource, strategy: BestFirst) -> None:
+        self.source, self.strategy, self.recipe = source, strategy, strategy.recipe()
+        self.nodes = [HeldNode(parts=source.parts())]
         self.proposals: dict[int, FoundSplit] = {}
         self.queue: list[tuple[float, int]] = []
 
@@ -196,7 +195,7 @@ class _Growth:
         parents = [self.nodes[number] for number in numbers]
         proposals = {parent: self.proposals.pop(number) for parent, number in zip(parents, numbers, strict=True)}
         splits = [proposals[parent].split for parent in parents]
-        children = branch(self.task.problem.schema, self.nodes, parents, splits)
+        children = branch(self.strategy.schema, self.nodes, parents, splits)
         for parent in parents:
             for child, answer in zip(parent.children, proposals[parent].below, strict=True):
                 self.nodes[child].answers.append(answer)
@@ -216,7 +215,7 @@ class _Growth:
         for level, alike in sorted(by_level.items()):
             for start in range(0, len(alike), self.strategy.together):
                 parts, ordered = gather(alike[start : start + self.strategy.together])
-                splits = self.strategy.find(self.task, parts, self.recipe.levels[level])
+                splits = self.strategy.find(self.source, parts, self.recipe.levels[level])
                 for node, proposal in zip(ordered, splits, strict=True):
                     self._queue(number_of[node], node, proposal)
 
@@ -225,31 +224,30 @@ class _Growth:
             node.pay(name, paid)
         self.proposals[number] = proposal
         # A gain of .1 in 500 rows is split before one of .3 in 100: 50 before 30.
-        gain = proposal.gain(self.task, self.strategy.criterion)
+        gain = proposal.gain(self.source, self.strategy)
         if gain > MIN_GAIN:
             heapq.heappush(self.queue, (-gain * self._rows(node), number))
 
     def _rows(self, node: HeldNode) -> float:
         """The estimated rows of a node; ``max_rows`` for a root without an answer."""
         if not node.answers:
-            return float(self.task.problem.schema.max_rows)
-        node.pool(self.task.source)
+            return float(self.strategy.schema.max_rows)
+        node.pool(self.source)
         return max(0.0, node.rows)
 
     def _is_large_enough(self, node: HeldNode) -> bool:
         """Whether a node's rows exceed the noise below it, and a small share of all rows."""
-        source = self.task.source
         if node.level >= self.recipe.depth:
             return False
-        epsilon = self.strategy.count_epsilon(self.recipe.levels[node.level], len(source.owners))
+        epsilon = self.strategy.count_epsilon(self.recipe.levels[node.level], len(self.source.owners))
         if not epsilon:
             return False
         if not node.answers:
             return True
         # Two owners with a variance of 32 for each count, two classes: the four counts of a split
         # in two deviate by sqrt(64 * 4) = 16 rows together, and a smaller node is left alone.
-        variance = sum(source.variance(name, epsilon) for name in source.owners)
-        noise = math.sqrt(variance * 2 * self.task.problem.classes)
+        variance = sum(self.source.variance(name, epsilon) for name in self.source.owners)
+        noise = math.sqrt(variance * 2 * self.strategy.problem.classes)
         whole = sum(self._rows(self.nodes[child]) for child in self.nodes[0].children)
         return self._rows(node) >= max(noise, MIN_SHARE / self.strategy.max_nodes * whole)
 
@@ -278,55 +276,53 @@ class LocalChoice(BestFirst):
         _, histograms = steps
         return histograms.epsilon // owners
 
-    def find(self, task: GrowthTask, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
+    def find(self, source: CountSource, nodes: FederatedParts, steps: Sequence[Step]) -> list[FoundSplit]:
         choice, histograms = steps
         candidates = [split for function in self.functions for split in function.splits]
-        losses = dict.fromkeys(task.source.owners, choice.epsilon)
-        score = score_of(self.criterion, str(task.problem.target))
-        chosen = nodes.exp_mech(candidates, score=score, epsilon=losses, reuse=task.reuse)
+        losses = dict.fromkeys(source.owners, choice.epsilon)
+        score = score_of(self.criterion, self.target)
+        chosen = nodes.exp_mech(candidates, score=score, epsilon=losses, reuse=self.reuse)
         # No path uses up a split that was declared, so every owner chooses one for every node.
         proposed = [
             [split for split in dict.fromkeys(node_splits) if split is not None]
             for node_splits in zip(*chosen.values(), strict=True)
         ]
         by_node: list[list[FoundSplit]] = [[] for _ in proposed]
-        requests = _histograms(task, nodes, proposed, histograms.epsilon)
-        answers = task.count([(cells, losses) for cells, losses, _ in requests])
+        requests = self._histograms(source, nodes, proposed, histograms.epsilon)
+        answers = self.count(source, [(cells, losses) for cells, losses, _ in requests])
         for (_, losses, splits), answer in zip(requests, answers, strict=True):
-            below = _by_split(task.problem.schema, splits.values(), answer)
+            below = _by_split(self.schema, splits.values(), answer)
             for (row, split), children in zip(splits.items(), below, strict=True):
                 # A choice at .1, and two proposals at half of .1 each: .2.
                 paid = {name: choice.epsilon + len(proposed[row]) * loss for name, loss in losses.items()}
                 by_node[row].append(FoundSplit(split, children, paid))
-        return [max(node_splits, key=lambda split: split.gain(task, self.criterion)) for node_splits in by_node]
+        return [max(node_splits, key=lambda split: split.gain(source, self)) for node_splits in by_node]
 
+    def _histograms(
+        self, source: CountSource, nodes: FederatedParts, proposed: Sequence[Sequence[Split]], epsilon: Epsilon
+    ) -> list[tuple[FederatedParts, dict[str, Epsilon], dict[int, Split]]]:
+        """The parts below every proposal, their losses, and each node's split.
 
-def _histograms(
-    task: GrowthTask, nodes: FederatedParts, proposed: Sequence[Sequence[Split]], epsilon: Epsilon
-) -> list[tuple[FederatedParts, dict[str, Epsilon], dict[int, Split]]]:
-    """The parts below every proposal, their losses, and each node's split.
-
-    ``epsilon`` is for all proposals of a node: of three nodes with 1, 2 and 2 proposals the first is in one query at
-    all of it, the others are in two, at half of it each.
-    """
-    requests = []
-    for count in sorted({len(node_splits) for node_splits in proposed}):
-        rows = [row for row, node_splits in enumerate(proposed) if len(node_splits) == count]
-        losses = dict.fromkeys(task.source.owners, epsilon // count)
-        for rank in range(count):
-            splits = {row: proposed[row][rank] for row in rows}
-            cells = nodes[rows].partition([(split, task.classes) for split in splits.values()])
-            requests.append((cells, losses, splits))
-    return requests
+        ``epsilon`` is for all proposals of a node: of three nodes with 1, 2 and 2 proposals the first is in one query
+        at all of it, the others are in two, at half of it each.
+        """
+        requests = []
+        for count in sorted({len(node_splits) for node_splits in proposed}):
+            rows = [row for row, node_splits in enumerate(proposed) if len(node_splits) == count]
+            losses = dict.fromkeys(source.owners, epsilon // count)
+            for rank in range(count):
+                splits = {row: proposed[row][rank] for row in rows}
+                cells = nodes[rows].partition([(split, self.classes) for split in splits.values()])
+                requests.append((cells, losses, splits))
+        return requests
 
 
 def _by_split(schema: Schema, splits: Iterable[Split], answer: Answer) -> Iterator[list[Answer]]:
     """For each split the counts of each of its children, from one answer."""
-    end = 0
+    rows = itertools.count()
     for split in splits:
         # Splits in 2 and 3 parts: rows 0 and 1 of the answer, then rows 2 to 4.
-        start, end = end, end + bind(split, schema).size
         yield [
             {name: OwnerTally(tally.counts[row], tally.variance) for name, tally in answer.items()}
-            for row in range(start, end)
+            for row in itertools.islice(rows, bind(split, schema).size)
         ]

@@ -30,7 +30,7 @@ from miners.growth.candidates import (
     require_attributes,
 )
 from miners.growth.fitted_nodes import OpenNode
-from miners.growth.frontier import Problem, StepQueries
+from miners.growth.frontier import StepQueries
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Groups, Values, bind
 from pinq.public.checks import is_listing, is_whole
@@ -235,48 +235,6 @@ def branch(
     return children
 
 
-@dataclass(frozen=True)
-class GrowthTask:
-    """The task of a fit: the facts about the target, the data owners, and the cost at each."""
-
-    source: CountSource
-    problem: Problem
-    reuse: bool = False
-
-    @property
-    def classes(self) -> Values:
-        """The parts whose classes are counted."""
-        return Values(str(self.problem.target))
-
-    def count(self, tables: Sequence[tuple[FederatedParts, Mapping[str, Epsilon]]]) -> list[Answer]:
-        """Counts classes in collections of parts, at losses by owner, in one round; each of shape (parts, cells)."""
-        questions = [cells.question("noisy_count", epsilon=epsilon, reuse=self.reuse) for cells, epsilon in tables]
-        return [
-            {
-                name: OwnerTally(tally.counts.reshape(-1, self.problem.cells), tally.variance)
-                for name, tally in answer.items()
-            }
-            for answer in self.source.tally(questions)
-        ]
-
-
-def ask_leaves(task: GrowthTask, leaves: Sequence[HeldNode]) -> None:
-    """Queries the class histograms of all leaves, in one round, at the rest of each path's epsilon at each owner."""
-    owners = task.source.owners
-    # A leaf with .1 left here and .2 there is in one request with all others like it.
-    by_left: dict[tuple[Epsilon, ...], list[HeldNode]] = defaultdict(list)
-    for leaf in leaves:
-        by_left[tuple(task.problem.epsilon - leaf.paid_at(name) for name in owners)].append(leaf)
-    gathered = [gather(alike) for alike in by_left.values()]
-    tables = [
-        (parts.partition(task.classes), dict(zip(owners, left, strict=True)))
-        for left, (parts, _) in zip(by_left, gathered, strict=True)
-    ]
-    for answer, (_, ordered) in zip(task.count(tables), gathered, strict=True):
-        for row, leaf in enumerate(ordered):
-            leaf.answers.append({name: OwnerTally(tally.counts[row], tally.variance) for name, tally in answer.items()})
-
-
 @dataclass(frozen=True, kw_only=True)
 class FederatedStrategy(StepQueries):
     """A strategy: it divides the budget of each data owner, and grows a tree.
@@ -285,19 +243,21 @@ class FederatedStrategy(StepQueries):
         max_nodes: The largest number of nodes that are split.
         leaves: The smallest epsilon of the leaves' histograms.
         owners: The number of owners with queries.
+        reuse: Whether stored answers of identical earlier queries are used.
     """
 
     attributes: Sequence[str]
     max_nodes: int
     leaves: Epsilon
     owners: int = 1
+    reuse: bool = False
 
     @abstractmethod
     def steps(self) -> list[Step]:
         """Returns the queries to the owners, from the root down to the leaves."""
 
     @abstractmethod
-    def grow(self, task: GrowthTask) -> list[HeldNode]:
+    def grow(self, source: CountSource) -> list[HeldNode]:
         """Grows a tree; the root first, each node before its children."""
 
     @property
@@ -311,6 +271,42 @@ class FederatedStrategy(StepQueries):
         nodes = [min(self.parts**step.level, self.max_nodes) for step in inner]
         ends = min(self.parts**leaves.level, self.max_nodes * (self.parts - 1) + 1)
         return tuple(step.line(count, step.cost) for step, count in zip([*inner, leaves], [*nodes, ends], strict=True))
+
+    @property
+    def classes(self) -> Values:
+        """The parts whose classes are counted."""
+        return Values(self.target)
+
+    def count(
+        self, source: CountSource, tables: Sequence[tuple[FederatedParts, Mapping[str, Epsilon]]]
+    ) -> list[Answer]:
+        """Queries collections of parts times classes, each at losses by owner, in one round.
+
+        Returns counts of shape (parts, cells) for each.
+        """
+        questions = [cells.question("noisy_count", epsilon=epsilon, reuse=self.reuse) for cells, epsilon in tables]
+        return [
+            {name: OwnerTally(tally.counts.reshape(-1, self.cells), tally.variance) for name, tally in answer.items()}
+            for answer in source.tally(questions)
+        ]
+
+    def ask_leaves(self, source: CountSource, leaves: Sequence[HeldNode]) -> None:
+        """Queries the classes of all leaves, in one round, at the rest of each path's epsilon at each owner."""
+        owners = source.owners
+        # A leaf with .1 left here and .2 there is in one request with all others like it.
+        by_left: dict[tuple[Epsilon, ...], list[HeldNode]] = defaultdict(list)
+        for leaf in leaves:
+            by_left[tuple(self.problem.epsilon - leaf.paid_at(name) for name in owners)].append(leaf)
+        gathered = [gather(alike) for alike in by_left.values()]
+        tables = [
+            (parts.partition(self.classes), dict(zip(owners, left, strict=True)))
+            for left, (parts, _) in zip(by_left, gathered, strict=True)
+        ]
+        for answer, (_, ordered) in zip(self.count(source, tables), gathered, strict=True):
+            for row, leaf in enumerate(ordered):
+                leaf.answers.append(
+                    {name: OwnerTally(tally.counts[row], tally.variance) for name, tally in answer.items()}
+                )
 
     def leaf_step(self, level: int, epsilon: Epsilon) -> Step:
         """The query of each leaf below so many levels of splits."""

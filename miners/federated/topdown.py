@@ -47,11 +47,9 @@ from miners.federated.federation import (
 )
 from miners.federated.growing import (
     FederatedStrategy,
-    GrowthTask,
     HeldNode,
     SplitsByColumn,
     SplitSet,
-    ask_leaves,
     branch,
     gather,
     splitting_functions,
@@ -129,21 +127,21 @@ class InTurns(FederatedStrategy):
             for number, name in enumerate(order, start=level)
         ]
 
-    def grow(self, task: GrowthTask) -> list[HeldNode]:
-        root = HeldNode(parts=task.source.parts())
-        rows = self._ask_sizes(task, root)
+    def grow(self, source: CountSource) -> list[HeldNode]:
+        root = HeldNode(parts=source.parts())
+        rows = self._ask_sizes(source, root)
         nodes, frontier, splits, level = [root], [root], 0, 0
-        turns = self.turns(self._left(task, root), rows, level)
+        turns = self.turns(self._left(source, root), rows, level)
         while turns and frontier and splits + len(frontier) <= self.max_nodes:
             parts, frontier = gather(frontier)
-            chosen = self._ask_splits(task, frontier, parts, turns[0])
+            chosen = self._ask_splits(frontier, parts, turns[0])
             if chosen is None:  # the owner was dropped: the others take its turns
-                turns = self.turns(self._left(task, frontier[0]), rows, level)
+                turns = self.turns(self._left(source, frontier[0]), rows, level)
                 continue
             split_of = {node: split for node, split in zip(frontier, chosen, strict=True) if split is not None}
             frontier = branch(self.problem.schema, nodes, list(split_of), list(split_of.values())) if split_of else []
             splits, level, turns = splits + len(split_of), level + 1, turns[1:]
-        ask_leaves(task, [node for node in nodes if node.split is None])
+        self.ask_leaves(source, [node for node in nodes if node.split is None])
         return nodes
 
     @property
@@ -156,29 +154,27 @@ class InTurns(FederatedStrategy):
         """Divides an owner's loss among its levels."""
         return spread(epsilon, [2 ** (levels - 1 - level) if self.decay else 1 for level in range(levels)])
 
-    def _left(self, task: GrowthTask, node: HeldNode) -> dict[str, Epsilon]:
+    def _left(self, source: CountSource, node: HeldNode) -> dict[str, Epsilon]:
         """The rest of each remaining owner's epsilon for choices, below a node."""
         choices = self.problem.epsilon - self.leaves
-        return {name: choices - node.paid_at(name) for name in task.source.owners}
+        return {name: choices - node.paid_at(name) for name in source.owners}
 
-    def _ask_sizes(self, task: GrowthTask, root: HeldNode) -> dict[str, float]:
+    def _ask_sizes(self, source: CountSource, root: HeldNode) -> dict[str, float]:
         """Each owner's noisy number of rows, divided by the distance of its neighbours."""
         if not self._size_loss:
-            return dict.fromkeys(task.source.owners, 1.0)
-        sizes = root.parts.noisy_count(epsilon=self._size_loss, reuse=task.reuse)
+            return dict.fromkeys(source.owners, 1.0)
+        sizes = root.parts.noisy_count(epsilon=self._size_loss, reuse=self.reuse)
         for name in sizes:
             root.pay(name, self._size_loss)
-        return {name: float(count[0]) / task.source.distance(name) for name, count in sizes.items()}
+        return {name: float(count[0]) / source.distance(name) for name, count in sizes.items()}
 
-    def _ask_splits(
-        self, task: GrowthTask, nodes: Sequence[HeldNode], parts: FederatedParts, turn: Turn
-    ) -> list[Split | None] | None:
+    def _ask_splits(self, nodes: Sequence[HeldNode], parts: FederatedParts, turn: Turn) -> list[Split | None] | None:
         """Lets one owner choose a split for each node; None if it was dropped meanwhile."""
-        score = score_of(self.criterion, str(task.problem.target))
+        score = score_of(self.criterion, self.target)
         losses = {turn.owner: turn.step.epsilon}
 
         def ask(some: FederatedParts, asked_nodes: Sequence[tuple[HeldNode]]) -> list[Split | None]:
-            chosen = some.exp_mech(self.candidates, score=score, epsilon=losses, reuse=task.reuse)
+            chosen = some.exp_mech(self.candidates, score=score, epsilon=losses, reuse=self.reuse)
             if turn.owner not in chosen:
                 return []
             for (node,) in asked_nodes:
@@ -217,25 +213,24 @@ class OwnersTreeFit(OwnersFit):
 
     miner: FederatedTopDown
     strategy: FederatedStrategy
-    resume: bool = False
 
     def among(self, owners: int, *, resume: bool = False) -> Self:
         if self.miner.strategy == "single" and owners > 1:
             raise QueryError(f"strategy 'single' learns from one owner, and there are {owners}.")
-        return replace(self, strategy=replace(self.strategy, owners=owners), resume=resume)
+        return replace(self, strategy=replace(self.strategy, owners=owners, reuse=resume))
 
     def rehearse(self, handle: PrivateQueryable) -> Storage:
         """Rehearses the growth of one level. Later requests may be about one node each."""
         with rehearsing(handle) as (rehearsal, asked):
             root = replace(self.strategy, owners=1, depth=min(1, self.strategy.depth))
-            root.grow(GrowthTask(Federation([rehearsal]), root.problem))
+            root.grow(Federation([rehearsal]))
         below = len(asked) * PART_BYTES * MAX_DEPTH
         node = below + sum(request.stored(self.strategy.problem.schema) for request in asked)
         return Storage(node, WIDEST * node, "max_nodes", self.strategy.max_nodes)
 
     def learn(self, source: CountSource) -> Tree:
         problem = self.strategy.problem
-        nodes = self.strategy.grow(GrowthTask(source, problem, self.resume))
+        nodes = self.strategy.grow(source)
         for node in nodes:  # from the remaining owners only, so that all counts are of the same people
             node.pool(source)
         estimated = estimated_nodes([nodes], problem.cells, problem.classes, CERTAINTY)[0]

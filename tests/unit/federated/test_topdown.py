@@ -13,7 +13,7 @@ import pytest
 
 from miners import FederatedTopDown, Federation
 from miners.federated.federation import OwnerTally
-from miners.federated.growing import GrowthTask, splitting_functions
+from miners.federated.growing import splitting_functions
 from miners.growth.candidates import CRITERIA, impurity_reduction
 from pinq.errors import QueryError
 from pinq.language.specs import Cuts, Groups, Values
@@ -48,7 +48,7 @@ def test_without_noise_it_is_algorithm_1(criterion: Any) -> None:
             epsilon=10**6, strategy="noisy_counts", criterion=criterion, max_nodes=9, max_depth=5, at_once=1
         )
         work = miner._checked(SCHEMA, "y").among(2).strategy
-        grown = work.grow(GrowthTask(owners, work.problem))
+        grown = work.grow(owners)
         for node in grown:
             node.pool(owners)
     functions = [
