@@ -378,7 +378,7 @@ def joined(specs: Sequence[object]) -> Spec:
 
 
 def divided(parts: PartSet, specs: Sequence[object], schema: Schema) -> PartSet:
-    """Splits each part: all by the same specs, or each by its entry of a list, None for no split."""
+    """Splits parts as ``Parts.partition`` does."""
     if len(specs) != 1 or not isinstance(specs[0], (list, np.ndarray)):
         return parts.split(bind(joined(specs), schema))
     return parts.split_each([None if spec is None else bind(joined((spec,)), schema) for spec in specs[0]])

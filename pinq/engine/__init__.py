@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact tables and nothing else: rows are encoded to small integers at open and counted on request.
 
-It knows no epsilon, no analyst and no noise. It alone imports duckdb, which reads, profiles, encodes and draws shards;
-plain arrays count. Read ``tables.py`` first: it defines the requests. Then ``opening.py`` for the way in (a source is
-*opened*, its rows are *encoded*), and ``counting.py`` for the way to tables (codes are *counted*); ``spark.py`` does
-both on other machines.
+It knows no epsilon, no analyst and no noise. DuckDB reads, profiles and encodes rows, and no other room uses it, but
+for the proposal of a policy; plain arrays count. Read ``tables.py`` first: it defines the requests. Then ``opening.py``
+for the way in (a source is *opened*, its rows are *encoded*), and ``counting.py`` for the way to tables (codes are
+*counted*); ``spark.py`` does both on other machines.
 """
 
 from pinq.engine.arrays import ArrayEngine

@@ -182,10 +182,9 @@ class ArrayEngine:
     def _recall(
         self, part: Part, requests: Sequence[TableRequest], measure: Measure | None, check: Callable[[], None]
     ) -> list[Table]:
-        """Returns dense and listed tables of a part, from memory if they are kept there.
+        """Returns dense and listed tables of a part, kept if possible: miners request the same tables again.
 
-        The encoded table never changes, and miners request the same tables again, for each draw,
-        attribute and direction. Only the time of an answer changes, and it follows from requests.
+        Only the time of an answer changes, and it follows from requests.
         """
         # A table is kept in one order of its axes: age by sex and sex by age are one table, transposed.
         ordered = [replace(table, axes=tuple(sorted(table.axes, key=lambda axis: axis.identity))) for table in requests]
@@ -292,10 +291,7 @@ class ArrayEngine:
     def _with_cells(
         self, joint_axes: Sequence[tuple[Axis, ...]], blocks: Sequence[RowBlock], check: Callable[[], None]
     ) -> Sequence[RowBlock]:
-        """Adds to the blocks each row's cell in some joint tables, and keeps the cells for the next request.
-
-        Looking up the cells takes longer than all other work on the rows.
-        """
+        """Adds to the blocks each row's cell in some joint tables, which takes longest, and keeps the cells."""
         if sum(_kind_of(axes).itemsize for axes in joint_axes) * self.rows() > self._kept.room:
             return blocks
         cells: dict[Hashable, Sequence[np.ndarray]] = {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table as small unsigned integers: the result of encoding, and the only input of counting.
 
-It comes in blocks of rows, each with the codes of its columns in the smallest type that holds them. Any thread or
-process may locate and count the rows of a block, independently of others.
+It comes in blocks of rows, with each column's codes in the smallest type that holds them. Any thread or process may
+count a block.
 
 The codes of a large source, and no raw values, are an Arrow file in the provider's state folder, mapped into memory:
 one batch for each block, and a last batch without rows that has the file's metadata.

@@ -10,9 +10,8 @@
 A level of a tree costs one pass over the rows, for any number of nodes. Its work is bounded by the
 block, the request and its tables, and does not depend on the contents of rows.
 
-A tally holds tables in one form (dense, occupied cells, or a list). It counts located rows
-(``add``), adds the counts of another tally (``merge``), and returns tables (``tables``). All numbers
-are integers; counts and sums are exact in any order.
+A tally holds tables in one form (dense, occupied cells, or a list). All numbers are integers; counts and sums are exact
+in any order.
 """
 
 from __future__ import annotations

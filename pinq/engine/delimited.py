@@ -165,7 +165,7 @@ class TextFiles(ABC):
 
     @abstractmethod
     def read(self, columns: Sequence[str], lines: Lines, files: Sequence[Path] | None = None) -> Iterator[pa.Table]:
-        """The readable rows as tables of text, in which a missing value is null; adds to ``lines``.
+        """The readable rows as tables of text, null for a missing value; adds to ``lines``.
 
         Raises:
             PolicyError: A file cannot be read or unpacked.

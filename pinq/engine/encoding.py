@@ -2,13 +2,11 @@
 """The SQL that encodes a raw row as small unsigned integers, equally in any batch and process.
 
 Privacy:
-    Each row is encoded independently of the others (clamp, grid cell, position in the declared
-    list) or left out: a row-wise map, stability 1. Each line of delimited text is read
-    independently, too (delimited.py). So the map is row-wise from the file's lines on. With a
-    privacy unit of at most k rows, each unit keeps the k rows with the smallest keyed hashes. Other
-    units' rows do not matter, so adding or removing a unit changes at most k encoded rows
-    (privacy.md 1.1). By fixed rules, before any query, NaN and a failed cast are missing and
-    infinities are clamped (privacy.md 1.7h).
+    Each row is encoded independently of the others (clamp, grid cell, position in the declared list) or left out: a
+    row-wise map, stability 1, as is the reading of lines (``delimited.py``). With a privacy unit of at most k rows,
+    each unit keeps the k rows with the smallest keyed hashes. Other units' rows do not matter, so adding or removing a
+    unit changes at most k encoded rows (privacy.md 1.1). By fixed rules, before any query, NaN and a failed cast are
+    missing and infinities are clamped (privacy.md 1.7h).
 """
 
 from __future__ import annotations
@@ -387,8 +385,7 @@ class EncodingReport:
         left_out: For each column, rows whose value could not be encoded (a row can count for
             several columns).
         clamped: For each numeric column, rows outside [lower, upper].
-        unread: For each column, the number of values that its declaration cannot read (texts that
-            are not numbers, categories that are not declared), and the commonest of them.
+        unread: For each column, the number of values that its declaration cannot read, and the commonest of them.
     """
 
     source_rows: int

@@ -371,7 +371,7 @@ def _any_of(value: str, forms: Sequence[str]) -> str:
 def other_dates(
     connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], dialect: Dialect
 ) -> FormatDoubt | None:
-    """The forms that would read more texts as dates than the dialect, if it states none; None if all is well.
+    """The forms that would read more texts as dates than the dialect, if it states none; else None.
 
     If a column does not show the order of day and month, another column of the file decides; else both
     orders are choices.

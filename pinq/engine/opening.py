@@ -2,9 +2,9 @@
 """The opening of an engine: it reads a policy's source piece by piece, and keeps only codes.
 
 The codes of a large source are kept in the provider's state folder. Each file of the source has a fingerprint of its
-content, the policy's declarations, the salt and the encoder. The fingerprint shows whether encoding would give the
-stored codes again. So if a source grows by files, only the new files are read, unless its privacy unit is more than a
-row. A file of codes is written under a unique name, readable by its owner only, and renamed when it is complete.
+content, the policy's declarations, the salt and the encoder. Equal fingerprints mean equal codes. So of a source that
+grows by files only the new ones are read, unless its privacy unit is more than a row. A file of codes is written under
+a unique name, readable by its owner only, and renamed when it is complete.
 
 Privacy:
     A file's rows are encoded independently of other files, so their codes may come from an earlier
@@ -61,8 +61,6 @@ def open_engine(
 ) -> tuple[ArrayEngine | SparkEngine, EncodingReport | None]:
     """Encodes the source of a policy and opens an engine over it.
 
-    The codes of a large source are used again as long as file, policy and salt are the same.
-
     Args:
         policy: The reviewed policy.
         data: A table instead of the policy's source: an Arrow table, a pandas frame, an object with
@@ -84,7 +82,7 @@ def open_engine(
 
 @contextmanager
 def _reading(policy: Policy, *, report: bool) -> Iterator[None]:
-    """Turns any error of a source into one ``PolicyError``, which ends this opening only."""
+    """Turns any error of a source into one ``PolicyError``."""
     try:
         yield
     except (PinqError, ModuleNotFoundError, KeyboardInterrupt, SystemExit):

@@ -27,9 +27,8 @@ SAMPLED_PARTS = 16  # parts that get dummy rows, so that the rehearsal of a mill
 class DummyEngine:
     """An ``Engine`` over dummy rows, which are new for each request and depend on public facts only.
 
-    The curator runs a prepared query on two of these engines, ``filled=False`` and ``filled=True``, before it charges.
-    A query that raises on either is refused. A compiled request that passed once passes again, so the outcome may be
-    cached by request.
+    The curator runs a prepared query on two of them, ``filled=False`` and ``filled=True``; one that raises is refused.
+    A compiled request that passed once passes again, so the outcome may be cached.
 
     Args:
         schema: The schema of the table.

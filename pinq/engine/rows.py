@@ -12,8 +12,7 @@ plain arrays that take a row from its node to that node's child::
     level 1: a row at node 1 with code 1 in `job` goes to  first[1] + part of `job` = 2 + 1 = 3
 
 All nodes of a level are looked up together while the tables of their partitions stay small; else in groups. The arrays
-depend on specs and schema, not on rows, and can be pickled. They are finished before rows are read, and have an entry
-for each code: reading a row cannot fail.
+depend on specs and schema, not on rows, can be pickled, and have an entry for each code: reading a row cannot fail.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ Privacy:
     one (row, number) pair and changes no other, so coins are a stability-1 map of the table.
     Held by: tests/contract/test_every_engines_rows.py.
 
-A ledger outlives library versions, so the hash must be stable; a library's hash may change. There are two hashes, and
-the length of the ledger's salt decides between them. With ``SALT_BYTES``, each of a row's codes is multiplied by a word
-of 64 bits that is derived from the salt. The sum is mixed by the last step of SplitMix64, so that each bit of the coin
-depends on all bits of the sum. Older ledgers have a shorter salt: coins are MD5 of decimal text, which takes ten times
-as long for a coin and two hundred times for a shard.
+A ledger outlives library versions, so no library's hash is used. The length of the ledger's salt decides between two
+hashes. With ``SALT_BYTES``, each of a row's codes is multiplied by a word of 64 bits that is derived from the salt. The
+sum is mixed by the last step of SplitMix64, so that each bit of the coin depends on all bits of the sum. Older ledgers
+have a shorter salt: coins are MD5 of decimal text, which takes ten times as long for a coin and two hundred times for a
+shard.
 
 References:
     Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators".

@@ -53,7 +53,7 @@ Losses = dict[str, Counter[int]]
 
 
 def text_of(cell: object, decimal: str) -> str | None:
-    """A workbook whose parts are XML in an archive."""
+    """The text of a cell; None for an empty or unreadable one."""
     match cell:
         case str():
             return cell or None

@@ -8,8 +8,8 @@ with its own types, so its rows do not depend on other files. Files are read tog
 columns; files in a folder whose name gives them a column must also lie in that folder.
 
 Starting a database takes about 15 ms of CPU, more than encoding a small table. So small sources share one database,
-which lives as long as the process. A connection to it has temporary settings, views, types, macros and tables only. The
-database starts no thread, so the process may fork; it caches no file and writes none.
+which lives as long as the process. Connections make only temporary objects in it. It starts no thread, so the process
+may fork; it caches no file and writes none.
 
 For a database server the policy names the environment variable with the URI, never the URI: it
 contains a password. The text of a driver's error may quote the URI or a value, so it is not repeated.

@@ -2,8 +2,8 @@
 """The engine inside Spark: its workers encode and count rows, and only tables come back.
 
 It uses Spark's DataFrame interface alone, so a session of Spark Connect does as well as one in this
-process. Both engines encode and count with the same functions, so they give the same tables, of the
-same rows of each unit and with the same shards. Workers process batches of rows::
+process. Both engines encode and count with the same functions, so they give the same tables. Workers
+process batches of rows::
 
     raw rows - encode_rows -> blocks -----------------------+- count_blocks -> pieces - add_pieces -> pieces
                    + by unit - shuffle - bound_units -------+
@@ -14,12 +14,11 @@ Spark moves and caches blocks as they are, and a worker receives only the column
 A *piece* is some cells of all tables that a worker counted. If tables are large, one worker adds up
 each piece, so that all workers share the addition, and the driver receives each cell once.
 
-Codes, keyed hashes and pieces go between stages, never raw values. A worker is called with the
-batches of one partition. It needs only this package, of the same version.
+Codes, keyed hashes and pieces go between stages, never raw values. A worker needs only this package, of the same
+version.
 
-Spark caches codes. It recomputes lost codes from the source, which may have changed meanwhile. So
-each request also counts its rows and sums their digests, and is refused if these differ from those
-at open.
+Spark recomputes lost codes from the source, which may have changed meanwhile. So each request also counts its rows and
+sums their digests, and is refused if these differ from those at open.
 """
 
 from __future__ import annotations

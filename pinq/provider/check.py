@@ -146,7 +146,7 @@ def _pending_cap(policy: Policy, ledger: Ledger) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The fit of a policy to its source: exact numbers, for the provider only.
+    """The fit of a policy to its source.
 
     Attributes:
         encoded_rows: Rows that queries see.
@@ -257,7 +257,7 @@ def _logged(
 
 
 def _version(policy: Policy, ledger: Ledger, engine: ArrayEngine | SparkEngine) -> tuple[str, tuple[str, ...]]:
-    """Returns a fault if rows differ from their declared version, and a note if the next opening begins a version."""
+    """A fault if rows differ from their declared version, and a note if the next opening begins a version."""
     state = ledger.log.state
     before = state.rows.get(policy.table)
     try:

@@ -3,7 +3,7 @@
 
 Each data file has a *claim* beside its real path, which names the ledger that guards it. So two policies over one file,
 two spellings of its path, symbolic links and patterns lead to the same ledger. A policy that names another ledger is
-refused, because that would give a new budget.
+refused: it would give a new budget.
 """
 
 from __future__ import annotations

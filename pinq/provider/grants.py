@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The acts of a data provider: grant a budget, extend, change and revoke it, show all of them.
 
-Losses are exact, so results are for the provider alone. The ``pinq`` command and the workbench call these functions.
+Losses are exact, so results are for the provider alone.
 """
 
 from __future__ import annotations

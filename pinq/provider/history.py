@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An analyst's budget, and the analyst's history page by page, from the ledger.
+"""An analyst's budget and history, page by page, from the ledger.
 
 A page begins after a number of lines; the log only grows, so a line keeps its number.
 """

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns that name persons, or tell them apart: for the provider who proposes a policy, and for its check.
 
-Names, in English, German, French, Spanish and Italian, and looks of texts only warn and leave out.
-
-Persons are counted.
+Names, in English, German, French, Spanish and Italian, and looks of texts only warn and leave out a column.
 """
 
 from __future__ import annotations

@@ -812,7 +812,7 @@ def _require_kind(path: str) -> None:
 
 
 def _table_of(table: str, uri_env: str) -> tuple[dict[str, dict[str, str]], str]:
-    """The policy's ``source`` for a database server's table, and a name for the dataset."""
+    """The policy's ``source`` for a server's table, and a name for the dataset."""
     scheme, separator, _ = os.environ.get(uri_env, "").partition("://")
     if not separator:
         raise PolicyError(

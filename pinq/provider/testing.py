@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to find a false privacy claim: a statistical test, and a replay.
 
-``epsilon_lower_bound`` draws from a mechanism on two neighbouring tables and reports a loss that the
-mechanism exceeds with near certainty. ``first_difference`` runs a miner again on another table with the
-answers of the first, so all its queries must be the same. Neither can prove a claim; each can refute one.
+``epsilon_lower_bound`` is the test, ``first_difference`` the replay. Neither can prove a claim; each can refute one.
 
 Example::
 

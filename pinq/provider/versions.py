@@ -94,7 +94,7 @@ def version_of(
 
 
 def cohorts_of(policy: Policy, engine: ArrayEngine | SparkEngine) -> list[tuple[Part, Begun, str]]:
-    """Finds each closed cohort: its part, the facts that identify its rows, and their digest. Reads rows."""
+    """Finds each closed cohort: its part, the facts that identify its rows, and their digest."""
     if policy.cohorts is None:
         return []
     parts = closed_parts(policy.cohorts, policy.schema_)

@@ -6,10 +6,9 @@
     token - limits - the token's queue: body - a thread: authorise, work - padding - log - response
 
 With padding a token's requests run one at a time. The clock of a request starts after its body was read, when its work
-begins, and the request keeps its turn until the end of the time bucket. So the token's next request does not begin, and
-has no date, before the bucket ends. If clocks started at arrival, or ran in parallel, a client could shift work within
-a bucket and so measure its time more finely. Every failure becomes an error of one shape. Blocking work (ledger,
-engine) never runs on the event loop.
+begins, and the request keeps its turn until the end of the time bucket. If clocks started at arrival, or ran in
+parallel, a client could shift work within a bucket and so measure its time more finely. Every failure becomes an error
+of one shape. Blocking work (ledger, engine) never runs on the event loop.
 """
 
 from __future__ import annotations
@@ -210,10 +209,7 @@ class Gate:
         await self._pad(visit)
 
     async def _pad(self, visit: Visit) -> None:
-        """Waits for the end of the time bucket, once.
-
-        The duration of work depends on rows; the bucket in which it ends reveals less.
-        """
+        """Waits for the end of the time bucket, once."""
         if visit.padded:
             return
         visit.padded = True

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The event loop of a server: it bounds connections that have not ended their TLS handshake.
 
-uvicorn counts a connection after its handshake, and asyncio waits a minute for that. Until then a
-connection takes a file of the process, so a few hundred silent connections would use up all files.
-Here each connection is accepted separately, and at most ``HALF_OPEN`` handshakes wait: the next one
-ends the oldest. A handshake of an honest client takes a few round trips, so only silent connections
-become old.
+uvicorn counts a connection after its handshake, and asyncio waits a minute for that. Until then a connection takes a
+file of the process, so a few hundred silent connections would use up all files. Here at most ``HALF_OPEN`` handshakes
+wait: the next one ends the oldest. An honest handshake takes a few round trips, so only silent connections become old.
 
 Without TLS the only client is a proxy on the same machine, and uvicorn alone handles connections.
 """

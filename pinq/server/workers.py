@@ -6,12 +6,11 @@ which no other thread of the process runs. So the server passes such a request o
 a function. A worker does the same as a thread of the server: it checks the token in the ledger,
 prices, charges before it reads data, and answers.
 
-Workers are plain processes (``worker.py``), started before the server is ready. One thread of the server
-keeps each worker: it starts another process if one ends or is silent, at its start, idle or at work. At
-work the two talk over a socket: the worker sends heartbeats, questions about a grant's quota and the
-outcome, the thread sends the task, its present deadline and answers. A request whose worker ended goes to
-another worker; an id is charged once. A worker imports modules and opens datasets only for its tasks, so
-spares take little memory.
+Workers are plain processes (``worker.py``), started before the server is ready. One thread of the server keeps each
+worker: it starts another process if one ends or is silent. At work the two talk over a socket: the worker sends
+heartbeats, questions about a grant's quota and the outcome; the thread sends the task, its present deadline and
+answers. A request whose worker ended goes to another worker; an id is charged once. A worker imports modules and opens
+datasets only for its tasks, so spares take little memory.
 """
 
 from __future__ import annotations

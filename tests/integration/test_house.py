@@ -62,6 +62,18 @@ def test_docstrings_have_no_faults_of_grammar(house: House) -> None:
     assert [f"{path}: {fault}" for path, text in texts for fault in verbs(text)] == []
 
 
+def test_no_two_names_of_a_module_have_one_docstring(house: House) -> None:
+    """Else one of them describes the other, as an edit by a script once left a function with its class's."""
+    shared = []
+    for module in house.modules.values():
+        names: dict[str, set[str]] = {}
+        for node in module.nodes:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                names.setdefault(ast.get_docstring(node) or "", set()).add(node.name)
+        shared += [f"{module.path}: {sorted(same)}" for text, same in names.items() if text and len(same) > 1]
+    assert shared == []
+
+
 def test_docstrings_of_benchmarks_and_of_tests_helpers_have_no_faults_of_grammar() -> None:
     """And in all other tests every entry begins with a noun."""
     found = set()

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports from the log alone: grants, queries, costs, and refusals of each analyst.
 
-The log is verified, and replayed through the recursion that charged it. A line of a report is an event of the log, with
-the budgets after it.
+The log is verified, and replayed through the recursion that charged it.
 """
 
 from __future__ import annotations

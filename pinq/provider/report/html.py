@@ -192,7 +192,7 @@ def page(audit: Audit) -> str:
 
 
 def document(title: str, body: Html) -> str:
-    """Writes a self-contained page: with its style, without scripts and without other files."""
+    """Writes a self-contained page."""
     mark = MARK.replace(' xmlns="http://www.w3.org/2000/svg"', "")  # a picture inside a page does not need it
     return _PAGE.format(title=escaped(title), style=STYLE, mark=mark, body=body)
 
@@ -253,10 +253,7 @@ def _cells(line: AuditLine, heads: Sequence[str]) -> list[str]:
 
 
 def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], nothing: str, note: str = "") -> Html:
-    """Makes a section with a table of the last ``MAX_ROWS`` rows.
-
-    `` >`` after a head means numbers, on the right, `` ~`` texts, which may wrap.
-    """
+    """Makes a section with a table of the last ``MAX_ROWS`` rows; heads as of ``print_table``."""
     key = title.lower().replace(" ", "-")
     heading = element("h2", title, id=key)
     if not rows:

@@ -71,7 +71,7 @@ def print_table(
 ) -> None:
     """Prints a table of plain texts, at most ``limit`` last rows; prints nothing without rows.
 
-    `` >`` after a head means numbers, on the right, `` ~`` texts.
+    `` >`` after a head means numbers, on the right, `` ~`` texts, which may wrap.
 
     Names are never read as markup, and control characters show as escapes.
     """

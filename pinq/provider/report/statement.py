@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements of the guarantees of a policy and its log, without a look at a row.
+"""Statements of the guarantees of a policy and its log.
 
 ``statement`` writes one page, or JSON, for a data protection officer. ``registry`` writes a record in
 YAML for the public registry of deployments (registry.opendp.org); six of its fields stay empty for the
 provider's own words.
-
-They state the protected persons, the attack, the numbers, the public facts with their reasons, and the grants.
 """
 
 from __future__ import annotations

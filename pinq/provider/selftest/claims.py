@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tested claims: queries of a schema's columns, each with two neighbouring tables that reach its epsilon.
 
-A template of a claim has a query, its columns, the rows of a table, and the added row. All kinds of
-columns, scores and losses of the package are tested; the report names the ones for which a schema has no
-column. Each pair is the worst known: the added row changes the answer, or the difference of two scores, by the full
-sensitivity, so noise that is slightly too small exceeds the claimed loss.
+A template of a claim has a query, its columns, the rows of a table, and the added row. The report names the ones for
+which a schema has no column. Each pair is the worst known: the added row changes the answer, or the difference of two
+scores, by the full sensitivity, so noise that is slightly too small exceeds the claimed loss.
 
 Each *cell* of one column has a copy of a table. A query to all cells is one request and one charge, and gives
 independent draws: the answer of a cell depends on the rows of that cell alone, and the noise of cells is independent.

@@ -300,9 +300,8 @@ class DrawLimit:
 def measure_claim(claim: Claim, open_handles: OpenHandles, folder: Path, limit: DrawLimit) -> list[Result]:
     """Bounds a query's loss from below, at its epsilon and with noise that is 15 % too small.
 
-    A query at epsilon / 0.85 has noise that is 15 % too small, so the power of the test is measured, not computed. The
-    draws from the first table are compared with their law, if it is known, and the ledger's total with the requested
-    cost.
+    A query at epsilon / 0.85 has such noise. The draws from the first table are compared with their law, if it is
+    known, and the ledger's total with the requested cost.
     """
     worlds = publish(claim.pair, claim.schema, folder, limit.draws)
     with open_handles(worlds) as handles:
