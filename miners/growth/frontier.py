@@ -267,8 +267,7 @@ def in_pieces(ask: Callable[[Any, Any], list[Any]], parts: Any, entries: Sequenc
 def rehearsing(handle: PrivateQueryable) -> Iterator[tuple[PrivateQueryable, list[Request]]]:
     """Gives a handle with dummy answers and the list of its queries; then previews its last query of each kind.
 
-    So a query is refused before any query is paid for. All parts are as large as possible, and at most one part
-    chooses.
+    So a query is refused before any query is paid for. All parts are as large as possible; at most one chooses.
     """
     last: dict[tuple[type[Query], type | None], tuple[Session, Request]] = {}
     asked: list[Request] = []

@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Discriminants: each class is a normal distribution, with a common covariance or with its own.
 
-``LinearDiscriminant`` takes products of each class if public facts show that their noise is small. Classes are
-disjoint, so their products cost as much as those of one class. Otherwise it queries the sums of each class and the
-products of all rows, which have less noise, but weight a row differently. ``QuadraticDiscriminant`` makes the same
-queries if the linear one takes products of each class; otherwise it queries the sums and the products of each class, or
-has one shape. docs/linear.md explains floors of eigenvalues, shrinkage and long tails.
+docs/linear.md says which products each of them queries, and explains floors of eigenvalues, shrinkage and long tails.
 """
 
 from __future__ import annotations

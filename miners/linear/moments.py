@@ -7,11 +7,9 @@ because a missing number would count as the middle of the bounds. The second is 
 units, in which the expected norm of a row depends on the number of columns, not on bounds. The second contains the
 constant, so covariances are about the true means.
 
-A row whose products have a norm above a limit is shortened to the limit, and so counts less. The smallest limit is
-``LIMIT`` of the expected norm of a normal row. The limit grows with epsilon and the square root of ``max_rows``, slower
-than the noise falls. Numbers are clamped beyond the largest possible distance from the mean of ``max_rows`` numbers, if
-the grid of the sums allows it. Sums are in deviations: a row at the mean of all columns adds 1 to the constant and 0 to
-all other sums.
+A row whose products have a norm above a limit (docs/linear.md) is shortened to the limit, and so counts less. Numbers
+are clamped beyond the largest possible distance from the mean of ``max_rows`` numbers, if the grid of the sums allows
+it. Sums are in deviations: a row at the mean of all columns adds 1 to the constant and 0 to all other sums.
 """
 
 from __future__ import annotations

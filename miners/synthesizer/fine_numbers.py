@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``FineNumbers`` is a fine histogram of one numeric column, by which synthetic numbers lie in their cells.
 
-The model of a synthesizer has about ten cells a column, so most incomes may be in one cell, and frequent values such as
-36 and 60 are lost. A fine histogram gives the distribution of numbers in a cell. The pieces of each cell are denoised:
-they shrink to even shares as far as noise explains their differences, and are then made nonnegative with the same sum,
-so most pieces without rows get none.
+The model of a synthesizer has about ten cells a column, in which frequent values such as 36 and 60 are lost. The pieces
+of each cell are denoised: they shrink to even shares as far as noise explains their differences, and are then made
+nonnegative with the same sum, so most pieces without rows get none.
 
 Privacy:
     Claim: drawing is free. Why: the pieces follow from earlier answers, and the purchase pays for their one noisy

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Means and deviations of synthetic numbers, by noisy sums of numbers and squares of all numeric columns at once.
 
-Noise in far cells of a histogram moves a mean and hides long tails. One query of sums (``Products``) gives the means
-and squares of all columns with a fraction of that noise. Numbers are clamped to the range in which the histograms show
-rows, also in the model. A column changes as little as possible: the rows of each piece of numbers z are multiplied by
-exp(a z + b z²), where a and b minimise
+Noise in far cells of a histogram moves a mean and hides long tails; one query of sums (``Products``) has a fraction of
+that noise. Numbers are clamped to the range in which the histograms show rows, also in the model. A column changes as
+little as possible: the rows of each piece of numbers z are multiplied by exp(a z + b z²), where a and b minimise
 
     log Σ q exp(a z + b z²) - a m - b s + r (a² + b²) / 2.
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Relations between two columns that synthetic rows keep: a declared order, and values that determine others.
 
-A model of noisy tables gives every cell some rows. So an end date may come before its start date, a part may exceed its
-whole, and a diploma may have the wrong number of years. Cells against a declared order are emptied, and the rows of a
-cell exchange numbers until they obey.
+A model of noisy tables gives every cell some rows, also a start date after its end date. Cells against a declared order
+are emptied, and the rows of a cell exchange numbers until they obey.
 
 Privacy:
     Claim: free. Why: it is computed from earlier answers and from the user's declarations. Held by:

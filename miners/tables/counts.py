@@ -58,8 +58,8 @@ def agreeing(tables: Mapping[Axes, np.ndarray]) -> np.ndarray:
     effects of subsets of K, each with noise of variance sigma^2 / N(K). So an effect is the mean of all tables that
     have it, weighted by N(K), and N(K) times the spread margin is the margin itself.
 
-    Example: a table of two cells 4 and 8 with a queried total of 15 becomes 5 and 9. The total 14 is nearer to 15,
-        because the sum of the cells has two noises.
+    Example: a table of two cells 4 and 8 with a queried total of 15 becomes 5 and 9: the sum of the cells has two
+    noises.
 
     References:
         Barak et al. 2007, "Privacy, Accuracy, and Consistency Too"; Hay et al. 2010, "Boosting the

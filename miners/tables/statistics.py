@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Statistic`` is one number of one column for each group: its queries, and its value from their answers.
 
-A summary is a list of statistics.
-
 Variances are computed from noisy counts in bins that widen with their distance from a median. A row at distance d from
 the mean adds d^2, so noise matters most in far bins, and a wrong middle in bins of many rows.
 
