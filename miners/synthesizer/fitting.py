@@ -179,7 +179,7 @@ class Fitting:
         """The pair whose table the model misses most, by ``exp_mech``."""
         epsilon, price = divided(share)
         offered = self._offered(model, price, remaining)
-        specs, expected = [self.purchase.spec(pair) for pair in offered], model.pairs(offered)
+        specs, expected = [self.purchase.crosses[pair] for pair in offered], model.pairs(offered)
         tables = [np.rint(expected[pair].ravel() * (EXPECTED * model.rows)).astype(np.int64) for pair in offered]
         score = Misfit(
             tuple(specs),

@@ -102,6 +102,11 @@ class Purchase:
         return [pair for pair in pairs if self.cells(pair) <= MAX_CELLS]
 
     @cached_property
+    def crosses(self) -> dict[Clique, Spec]:
+        """The spec of each pair, made once for all rounds."""
+        return {pair: self.spec(pair) for pair in self.pairs}
+
+    @cached_property
     def masks(self) -> dict[Clique, np.ndarray]:
         """The possible cells of each declared pair."""
         numbers = {spec.column: number for number, spec in enumerate(self.specs)}

@@ -682,8 +682,10 @@ class Misfit(OfSpecs, Score):
         if candidate.identity not in self._numbers:
             raise QueryError(f"Misfit has no expected rows for {candidate!r}.")
         number = self._numbers[candidate.identity]
-        one = slice(number, number + 1)
-        return Misfit(self.specs[one], self.expected[one], self.allowance, self.weights[one])
+        single = object.__new__(Misfit)  # all parts are checked already
+        parts = {name: getattr(self, name)[number : number + 1] for name in ("specs", "expected", "weights")}
+        vars(single).update(parts, allowance=self.allowance, kind=self.kind)
+        return single
 
     @cached_property
     def _numbers(self) -> dict[Hashable, int]:

@@ -135,6 +135,8 @@ class Frame:
 
     def stretches(self, rows: np.ndarray, numbers: int | np.ndarray) -> Iterator[np.ndarray]:
         """Cuts rows into stretches that are scored together, by the numbers that each row reads."""
+        if len(rows) == 1:
+            return iter([rows])
         # Rows of 5, 4, 3 and 9 numbers end at 5, 9, 12 and 21. With room for 10, the first two are one stretch because
         # they end below 10; the third ends below 20 and is the second stretch, and the last is the third.
         ends = np.cumsum(np.broadcast_to(numbers, len(rows)))

@@ -157,6 +157,7 @@ class Selection:
         """One choice for each of the counted parts from its list; None for an empty list."""
         # Parts 0 and 2 choose from (a, b) and part 1 from (b, c): a is scored for the rows 0 and 2,
         # b for all three, c for row 1.
+        reach = float(FAR * self.span / epsilon)
         users = defaultdict[Hashable, list[tuple[int, AnyScorer]]](list)
         for row, offer in enumerate(lists):
             for place, scorer in enumerate(offer):
@@ -167,7 +168,7 @@ class Selection:
                     counted,
                     np.array([row for row, _ in group_users]),
                     [scorer for _, scorer in group_users],
-                    float(FAR * self.span / epsilon),
+                    reach,
                 )
             )
             for group, group_users in users.items()
