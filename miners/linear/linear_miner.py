@@ -21,7 +21,7 @@ from miners.budget.plan import (
 )
 from miners.estimator import FitPlan, Miner
 from miners.growth.target_range import HISTOGRAM
-from miners.linear.moments import ROOT, Coordinates, Norm, noise_edge, product_line, scale_lines
+from miners.linear.moments import ROOT, Coordinates, Norm, noise_edge, product_line, scale_line
 from miners.pictures import Axes, named_map, shorten
 from pinq.errors import QueryError
 from pinq.language.products import Products
@@ -190,8 +190,7 @@ class LinearFit(FitPlan["PrivateQueryable"]):
     def rehearse(self, handle: PrivateQueryable) -> Storage:
         parts = handle.partition(Values(self.target)) if self.by_class or self.shape == "pooled" else handle
         heaviest = parts.preview("noisy_sum", self.heaviest, epsilon=self.costs[-1]).stored
-        queries = len(self.costs) + sum(self.schema.columns[name].nullable for name in self.columns)
-        return Storage(queries * (heaviest + bytes_of(2 * HISTOGRAM)))
+        return Storage(len(self.costs) * (heaviest + bytes_of(2 * HISTOGRAM)))
 
     @property
     def total(self) -> Epsilon:
@@ -206,7 +205,7 @@ class LinearFit(FitPlan["PrivateQueryable"]):
     def lines(self) -> Sequence[PlanLine]:
         parts = self.schema.columns[self.target].codes if self.by_class else 1
         products = product_line(self.schema, self.norm, "all", "products of columns", self.costs[-1], 1, parts)
-        return *scale_lines(self.schema, self.columns, self.costs[0]), products
+        return *([scale_line(self.schema, self.columns, self.costs[0])] if self.norm.numeric else ()), products
 
     def notes(self) -> tuple[str, ...]:
         return ("the noise of products is in units of a column's variance.",)

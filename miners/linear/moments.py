@@ -2,10 +2,9 @@
 """Second moments of columns from noisy sums: centres, deviations, and moments of standardised columns.
 
 There are two requests. The first is for the sums and squares of all numeric columns over their declared bounds; they
-give each column a centre and a deviation. A column with missing numbers has a request of its rows with a number,
-because a missing number would count as the middle of the bounds. The second is for ``Products`` of columns in these
-units, in which the expected norm of a row depends on the number of columns, not on bounds. The second contains the
-constant, so covariances are about the true means.
+give each column a centre and a deviation, and count missing numbers, which would otherwise count as the middle of the
+bounds. The second is for ``Products`` of columns in these units, in which the expected norm of a row depends on the
+number of columns, not on bounds. The second contains the constant, so covariances are about the true means.
 
 A row whose products have a norm above a limit (docs/linear.md) is shortened to the limit, and so counts less. Numbers
 are clamped beyond the largest possible distance from the mean of ``max_rows`` numbers, if the grid of the sums allows
@@ -22,7 +21,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from miners.budget.plan import PlanLine, count_scale, spread
+from miners.budget.plan import PlanLine, count_scale
 from miners.fitted.route import encode_rows, length
 from miners.growth.candidates import attribute_names
 from pinq.analyst.queryable import Parts, PrivateQueryable
@@ -38,8 +37,7 @@ GROWTH = (
     2 / 3
 )  # the exponent of epsilon in the limit: below 1, so that noise vanishes; above 0, so that shortening does
 LOST, SHIFT = 0.7, 0.2  # at the norm of a normal row: lost variance with heavy tails; a correlation's shift
-SCALE_NORM = 0.75  # the limit for a column's sum and square over its bounds; at most 2
-LARGEST = 3.0  # the norm of a constant and a number at the end of its bounds: 1 + 1 + 1
+SCALE_NORM = 0.75  # the limit for a column's sum and square over its bounds, at most 2; the norm of a missing number
 NORMAL_SIZE = 0.8  # mean size of a normal number, in deviations
 INDICATED = 0.7  # the assumed share of rows in which a categorical column does not have its first value
 REACH = (3.0, 256.0)  # the least and the largest distance from the centre to which numbers are clamped, in deviations
@@ -166,29 +164,28 @@ class Scales:
     unsure: Mapping[str, float]
 
     @classmethod
-    def asked(cls, handle: PrivateQueryable, schema: Schema, columns: Sequence[str], epsilon: Epsilon) -> Self:
-        """Queries the sums and squares of all numeric columns among ``columns``."""
-        counted: dict[str, float] = {}
-        spreads: dict[str, tuple[float, float]] = {}
-        unsure: dict[str, float] = {}
-        for products, cost in scale_products(schema, columns, epsilon):
-            sums, deviation = noisy_products(handle, products, cost)
-            numbers = sums.reshape(-1)
-            rows = max(float(numbers[0]), deviation)
-            noise, (means, squares) = deviation / rows, numbers[1:].reshape(2, -1) / rows
-            # A mean of 0.1 with noise of 0.1 is shrunk to 0.05; a variance is at least its noise.
-            means = np.clip(means, -1, 1)
-            means *= means**2 / (means**2 + noise**2)
-            variances = np.clip(np.maximum(squares - means**2, noise), LEAST_VARIANCE, 0.5)
-            counted |= dict.fromkeys(products.names, rows)
-            spreads |= dict(zip(products.names, zip(means.tolist(), variances.tolist(), strict=True), strict=True))
-            unsure |= dict(zip(products.names, np.minimum(noise / variances, 1).tolist(), strict=True))
-        rows = max(counted.values())
+    def asked(cls, handle: PrivateQueryable, products: Products, epsilon: Epsilon) -> Self:
+        """Queries the sums and squares of all columns of ``products``, and the rows without their numbers."""
+        sums, deviation = noisy_products(handle, products, epsilon)
+        rows = max(float(sums.flat[0]), deviation)
+        totals, squares = sums.reshape(-1)[1:].reshape(2, -1)
+        entries = products.entries(handle.schema)[1:]
+        missing = {entry.column: 2 * total for entry, total in zip(entries, totals, strict=True) if entry.value}
+        present = np.array([max(rows - missing.get(name, 0.0), deviation) for name in products.names])
+        numbers = [entry.value is None for entry in entries]
+        noise, means, squares = (each / present for each in (deviation, totals[numbers], squares[numbers]))
+        # A mean of 0.1 with noise of 0.1 is shrunk to 0.05; a variance is at least its noise.
+        means = np.clip(means, -1, 1)
+        means *= means**2 / (means**2 + noise**2)
+        variances = np.clip(np.maximum(squares - means**2, noise), LEAST_VARIANCE, 0.5)
         # Missing numbers are at the mean, so they add nothing to the variance of all rows.
-        centres = {
-            name: (mean, math.sqrt(variance * counted[name] / rows)) for name, (mean, variance) in spreads.items()
-        }
-        return cls(rows, centres, unsure)
+        deviations = np.sqrt(variances * np.minimum(present / rows, 1))
+        pairs = zip(means.tolist(), deviations.tolist(), strict=True)
+        return cls(
+            rows,
+            dict(zip(products.names, pairs, strict=True)),
+            dict(zip(products.names, np.minimum(noise / variances, 1).tolist(), strict=True)),
+        )
 
     def in_units(self, schema: Schema, name: str) -> tuple[float, float]:
         """A mean and a deviation in units of the column, from those over its bounds."""
@@ -227,7 +224,7 @@ class Coordinates:
         """Queries sums and squares of the numeric columns; without any there is no query."""
         if not any(name in schema.numeric_columns for name in columns):
             return cls.unasked(schema, columns)
-        return cls.of_scales(schema, columns, Scales.asked(handle, schema, columns, epsilon), norm)
+        return cls.of_scales(schema, columns, Scales.asked(handle, scale_products(schema, columns), epsilon), norm)
 
     @classmethod
     def of_scales(cls, schema: Schema, columns: tuple[str, ...], scales: Scales, norm: Norm | None = None) -> Self:
@@ -427,28 +424,17 @@ def noise_edge(deviation: float, entries: int) -> float:
     return 2 * deviation * math.sqrt(entries)
 
 
-def scale_products(schema: Schema, columns: Sequence[str], epsilon: Epsilon) -> list[tuple[Products, Epsilon]]:
-    """The first requests, for the sums and squares of numeric columns over their bounds, and their costs.
-
-    Each column whose numbers may be missing has a request, in which only its rows with a number count. All requests
-    have about the same noise.
-    """
-    numeric = {name: schema.numeric_columns[name] for name in columns if name in schema.numeric_columns}
-    whole = tuple(name for name, column in numeric.items() if not column.nullable)
-    requests = [Products(whole, pairs="squares", limit=1 + SCALE_NORM * len(whole))] if whole else []
-    requests += [Products((name,), pairs="squares", fixed=name, limit=LARGEST) for name in numeric if name not in whole]
-    costs = spread(epsilon, [round(4 * float(products.limit or 0)) for products in requests]) if requests else ()
-    return [*zip(requests, costs, strict=True)]
+def scale_products(schema: Schema, columns: Sequence[str]) -> Products:
+    """The sums and squares of the numeric columns among ``columns``, over their bounds."""
+    numeric = tuple(name for name in columns if name in schema.numeric_columns)
+    return Products(numeric, pairs="squares", limit=1 + SCALE_NORM * len(numeric), missing=True)
 
 
-def scale_lines(schema: Schema, columns: Sequence[str], epsilon: Epsilon) -> list[PlanLine]:
-    """The plan's lines of the first requests; none without numeric columns."""
-    lines = []
-    for products, cost in scale_products(schema, columns, epsilon):
-        noise = ROOT * count_scale(schema, cost) * float(products.limit or 0)
-        text = f"sum and square of `{products.fixed}`" if products.fixed else "sums and squares of numeric columns"
-        lines.append(PlanLine(0, text, "noisy_sum", 1, cost.exact, noise))
-    return lines
+def scale_line(schema: Schema, columns: Sequence[str], epsilon: Epsilon) -> PlanLine:
+    """The plan's line of the first request."""
+    products = scale_products(schema, columns)
+    noise = ROOT * count_scale(schema, epsilon) * float(products.limit or 0)
+    return PlanLine(0, "sums and squares of numeric columns", "noisy_sum", 1, epsilon.exact, noise)
 
 
 def product_line(

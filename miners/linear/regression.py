@@ -39,7 +39,7 @@ from miners.linear.moments import (
     asked_columns,
     noise_edge,
     product_line,
-    scale_lines,
+    scale_line,
 )
 from miners.pictures import BLUE, INK, PALE, Axes, axes_of, shorten
 from pinq.errors import QueryError
@@ -390,7 +390,8 @@ class RegressionFit(LinearFit):
         products = product_line(schema, self.norm, "all", "products of columns and target", self.costs[-1])
         noise = ROOT * count_scale(schema, self.costs[3])
         mean = PlanLine(0, "mean of the target", "noisy_avg", 1, self.costs[3].exact, noise)
-        return (*scale_lines(schema, self.columns, self.costs[0]), *ranges, mean, products)
+        scales = [scale_line(schema, self.columns, self.costs[0])] if self.norm.numeric else []
+        return (*scales, *ranges, mean, products)
 
     def doubt(self, edge: float, rows: int) -> str:
         return (

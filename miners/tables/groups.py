@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from miners.budget.plan import require_budget, spread
-from miners.linear.moments import ROOT, Coordinates, NoisyMoments, Norm, asked_columns, product_line, scale_lines
+from miners.linear.moments import ROOT, Coordinates, NoisyMoments, Norm, asked_columns, product_line, scale_line
 from miners.tables.columns import Columns, is_categorical, require_level, specs_of
 from miners.tables.quantile_search import Median, Quantile, Quartiles, shares_of
 from miners.tables.statistics import (
@@ -353,7 +353,8 @@ def correlation(
     total, measured = Epsilon.of(epsilon), any(name in schema.numeric_columns for name in names)
     scales, products = spread(total, SHARES) if measured else (ZERO, total)
     norm = Norm.of_rows(schema, names, products)
-    lines = [*scale_lines(schema, names, scales), product_line(schema, norm, "all", "products of columns", products)]
+    lines = [scale_line(schema, names, scales)] if measured else []
+    lines.append(product_line(schema, norm, "all", "products of columns", products))
     Coordinates.unasked(schema, names).products().check(schema)
     notes = ("rows far from the mean may count less; intervals account for noise and for a plausible effect of that.",)
     title = f"correlation of {', '.join(names)}"

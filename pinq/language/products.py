@@ -22,7 +22,7 @@ Privacy:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeVar, get_args
 
@@ -31,7 +31,7 @@ import numpy as np
 from pinq.errors import QueryError
 from pinq.language.derivatives import LOSSES, AnyDerivatives, PairPacking, RowFunction, RowMeasure
 from pinq.language.specs import Axis, Values, bind
-from pinq.public.checks import TupleOf, is_number
+from pinq.public.checks import TupleOf, is_number, require_bool
 from pinq.public.schema import Numeric, Schema, Value
 
 ENTRY = 2**12  # units of an entry: 1 is 4,096
@@ -50,7 +50,7 @@ class Entry:
     Attributes:
         column: The column; None for the constant.
         value: The value that it indicates; None for a number. A missing value is the text "missing", or "(missing)" if
-            that is a value.
+            that is a value; of a numeric column "missing".
     """
 
     column: str | None = None
@@ -165,6 +165,8 @@ class Products(RowFunction[ProductVectors]):
 
     x begins with 1. A numeric column is a number from -1 to 1, by its declared bounds or a range; 0, the middle, if it
     is missing. A categorical column is an indicator for each value but the first, the missing one last.
+    With ``missing``, a numeric column has a second entry where its numbers may be missing: 1/2 for a missing number. So
+    its square and itself have a norm of 3/4.
 
     Privacy:
         One row changes all sums together by at most ``limit`` (see the module).
@@ -182,6 +184,7 @@ class Products(RowFunction[ProductVectors]):
             constant, followed by the squares; "sums" for the products with the constant.
         limit: Rows whose products have a larger L1 norm are shortened to it; None for the largest
             possible norm.
+        missing: Whether missing numbers have entries.
 
     Examples:
         >>> import pinq
@@ -200,6 +203,7 @@ class Products(RowFunction[ProductVectors]):
     fixed: str | None = None
     pairs: Pairs = "all"
     limit: float | None = None
+    missing: bool = False
     kind: Literal["products"] = field(default="products", repr=False)
 
     unit = UNIT
@@ -212,6 +216,7 @@ class Products(RowFunction[ProductVectors]):
         except (TypeError, ValueError, IndexError):
             raise QueryError(f"is {self.ranges!r}", parameter="ranges", allowed="pairs of numbers") from None
         object.__setattr__(self, "ranges", ranges)
+        require_bool("missing", self.missing)
         if not names or len(set(names)) < len(names):
             raise QueryError(f"is {names!r}", parameter="names", allowed="one column or more, each once")
         for parameter, members in (("ranges", ranges), ("sizes", self.sizes)):
@@ -244,11 +249,17 @@ class Products(RowFunction[ProductVectors]):
         for name in self.names:
             if name in schema.numeric_columns:
                 entries.append(Entry(name))
+                if self._has_missing(schema, name):
+                    entries.append(Entry(name, "missing"))
             else:
                 labels = schema.categorical(name).labels
                 missing = "(missing)" if "missing" in labels else "missing"
                 entries += [Entry(name, missing if label is None else label) for label in labels[1:]]
         return tuple(entries)
+
+    def _has_missing(self, schema: Schema, name: str) -> bool:
+        """Whether a numeric column has an entry for missing numbers."""
+        return self.missing and name != self.fixed and schema.numeric_columns[name].nullable
 
     def width(self, schema: Schema) -> int:
         entries = len(self.entries(schema))
@@ -266,7 +277,12 @@ class Products(RowFunction[ProductVectors]):
     def _bound(self, schema: Schema, name: str, span: tuple[float, float] | None, size: float) -> _ColumnFactor:
         fixed = _units(size) if name == self.fixed else 0
         if name in schema.numeric_columns:
-            return _numbers(name, schema.numeric_columns[name], span, _units(size), fixed)
+            numbers = _numbers(name, schema.numeric_columns[name], span, _units(size), fixed)
+            if not self._has_missing(schema, name):
+                return numbers
+            missing = np.zeros_like(numbers.table)
+            missing[:, -1] = _units(size / 2)
+            return replace(numbers, table=np.concatenate([numbers.table, missing]))
         column = schema.categorical(name)
         if span is not None or fixed:
             raise QueryError(f"`{name}` is categorical: it has no range, and it cannot be `fixed`.")

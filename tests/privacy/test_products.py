@@ -47,6 +47,8 @@ FORMS: list[dict[str, Any]] = [
     {"ranges": RANGES, "sizes": (0.3, 1.0, 1.0, 0.7), "constant": 0.4},
     {"fixed": "x", "ranges": RANGES},
     {"fixed": "fine", "sizes": (1.0, 0.5, 0.5, 1.0), "constant": 1e-9},
+    {"missing": True, "ranges": RANGES},
+    {"missing": True, "fixed": "x", "sizes": (1.0, 0.5, 0.5, 0.7)},
 ]
 VECTORS = [
     Products(NAMES, pairs=pairs, limit=limit, **form)
@@ -126,6 +128,20 @@ def test_the_sums_are_those_of_the_rows(every_row: Any) -> None:
         0.25 * 500 / 5,
     ]
     assert answer == pytest.approx([*constant, *rest], abs=0.1)
+
+
+def test_missing_numbers_have_sums(every_row: Any) -> None:
+    """Of a half for each, so that mean and variance are those of the rows with a number."""
+    vector = Products(("x", "z", "a"), pairs="squares", missing=True)
+    entries = [(entry.column, entry.value) for entry in vector.entries(SCHEMA)]
+    assert entries[1:4] == [("x", None), ("x", "missing"), ("z", None)]
+    numbers = dict(zip(entries[1:], every_row.noisy_sum(vector, epsilon=10**4)[1:].reshape(2, -1).T, strict=True))
+    each = 4 * 4 * 5  # rows of a value of x
+    assert numbers["x", None] == pytest.approx([0, each * (2 + 2 / 9)], abs=0.1)
+    assert numbers["x", "missing"] == pytest.approx([each / 2, each / 4], abs=0.1)
+    assert Products(("x",), missing=True, fixed="x").width(SCHEMA) == 3
+    with pytest.raises(QueryError, match="`missing` is 1"):
+        Products(("x",), missing=1)  # type: ignore[arg-type]
 
 
 @every_vector

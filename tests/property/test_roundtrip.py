@@ -256,6 +256,7 @@ PRODUCTS = st.builds(
     constant=st.floats(0.1, 1),
     pairs=st.sampled_from(["all", "squares", "sums"]),
     limit=st.none() | st.floats(0.1, 100),
+    missing=st.booleans(),
 )
 # What is chosen among candidates, every score of a target alone included; what stands by itself has no candidates.
 ALONE: list[Any] = [ClassCount, EnoughRows]

@@ -54,7 +54,7 @@ DERIVATIVES = [
     Residuals("age", Points((Values("sex"),), ((-9, 9),)), limit=20),
     Residuals("age", POINTS, limit=20, rows=False),
 ]
-PRODUCTS = [Products(("age", "job")), Products(("job",), pairs="sums", limit=0.5)]
+PRODUCTS = [Products(("age", "job")), Products(("age",), missing=True), Products(("job",), pairs="sums", limit=0.5)]
 _TARGETS = Schema(
     max_rows=100,
     columns={"income": Categorical(values=("<=50K", ">50K")), "age": Numeric(lower=17, upper=90, integer=True)},

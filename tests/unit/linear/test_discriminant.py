@@ -142,14 +142,14 @@ def test_public_facts_say_whether_classes_have_shapes_of_their_own() -> None:
     own, dim, pooled = (QuadraticDiscriminant(epsilon=epsilon).plan(SCHEMA, "y") for epsilon in (4, 0.15, 0.005))
     assert all("each class has its own covariance." in plan.notes for plan in (own, dim))
     assert "all classes share one covariance." in pooled.notes
-    assert [line.parts for line in own.lines] == [1, 1, 4]  # scales, and those of a column with missing numbers
-    assert [line.parts for line in dim.lines] == [1, 1, 4, 4]
-    assert [line.parts for line in pooled.lines] == [1, 1, 4, 1]
+    assert [line.parts for line in own.lines] == [1, 4]
+    assert [line.parts for line in dim.lines] == [1, 4, 4]
+    assert [line.parts for line in pooled.lines] == [1, 4, 1]
     assert not own.warnings
     # Products of each class have so little noise that one shape is their mean, too.
     each, fewer = (LinearDiscriminant(epsilon=epsilon).plan(SCHEMA, "y") for epsilon in (4, 0.1))
     assert "all classes share one covariance." in each.notes
-    assert [[line.parts for line in plan.lines] for plan in (each, fewer)] == [[1, 1, 4], [1, 1, 4, 1]]
+    assert [[line.parts for line in plan.lines] for plan in (each, fewer)] == [[1, 4], [1, 4, 1]]
     small = SCHEMA.model_copy(update={"max_rows": 50})
     with simulated(small, rows=40, epsilon=1) as handle, pytest.warns(FitWarning, match="times a column's variance"):
         LinearDiscriminant(epsilon=0.1).fit(handle, "y")
