@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from miners.budget.plan import silenced
-from miners.estimator import ClassLearner
 from miners.scorecards.scorecard import Scorecard
 from miners.trees.diffp_c45 import DiffPC45
 from miners.trees.diprime import DiPriMeForestClassifier
@@ -25,27 +26,21 @@ Fit = Callable[[PrivateQueryable, Fraction, str, str, Sequence[Value], Value], n
 """A function that fits ``target`` on one column at a loss; returns a class's probability for each value, (values,)."""
 
 
-def _fit(make: Callable[[Fraction], ClassLearner]) -> Fit:
-    def fit(
-        handle: PrivateQueryable,
-        epsilon: Fraction,
-        target: str,
-        column: str,
-        values: Sequence[Value],
-        positive: Value,
-    ) -> np.ndarray:
-        with silenced():
-            model = make(epsilon).fit(handle, target)
-        probabilities = model.predict_proba(pd.DataFrame({column: list(values)}))
-        return np.asarray(probabilities[:, list(model.classes_).index(positive)])
+def _fit(
+    kind: type[Any],
+    handle: PrivateQueryable,
+    epsilon: Fraction,
+    target: str,
+    column: str,
+    values: Sequence[Value],
+    positive: Value,
+) -> np.ndarray:
+    params = {"max_depth": 1} if kind in (DiffPID3, SuLQID3) else {}
+    with silenced():
+        model = kind(epsilon=epsilon, **params).fit(handle, target)
+    probabilities = model.predict_proba(pd.DataFrame({column: list(values)}))
+    return np.asarray(probabilities[:, list(model.classes_).index(positive)])
 
-    return fit
 
-
-FITS: Mapping[str, Fit] = {
-    "DiffPID3": _fit(lambda epsilon: DiffPID3(epsilon=epsilon, max_depth=1)),
-    "SuLQID3": _fit(lambda epsilon: SuLQID3(epsilon=epsilon, max_depth=1)),
-    "DiffPC45": _fit(lambda epsilon: DiffPC45(epsilon=epsilon)),
-    "Scorecard": _fit(lambda epsilon: Scorecard(epsilon=epsilon)),
-    "DiPriMeForestClassifier": _fit(lambda epsilon: DiPriMeForestClassifier(epsilon=epsilon)),
-}
+KINDS: tuple[type[Any], ...] = (DiffPID3, SuLQID3, DiffPC45, Scorecard, DiPriMeForestClassifier)
+FITS: Mapping[str, Fit] = {kind.__name__: partial(_fit, kind) for kind in KINDS}

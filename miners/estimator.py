@@ -55,16 +55,6 @@ if TYPE_CHECKING:
 Kind = Literal["classifier", "regressor", "transformer"] | None
 
 
-class HasParams(Protocol):
-    """An object that gives its parameters as scikit-learn's estimators do."""
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Returns each parameter by its name."""
-
-
-P = TypeVar("P", bound=HasParams)
-
-
 class NotLearnedError(ValueError, AttributeError):
     """An estimator's model is read before ``fit``; used without scikit-learn."""
 
@@ -148,6 +138,9 @@ class Parameterised:
         params = self.get_params(deep=False).items()
         changed = [f"{name}={value!r}" for name, value in params if repr(value) != repr(defaults[name].default)]
         return f"{type(self).__name__}({', '.join(changed)})"
+
+
+P = TypeVar("P", bound=Parameterised)
 
 
 def cloned(estimator: P) -> P:
@@ -315,6 +308,7 @@ class Miner(Parameterised, ABC):
     A fitted miner has a bill, a model card, a text and a certificate.
 
     Attributes:
+        epsilon: The cost of ``fit``, a parameter of each miner.
         schema_: The public schema under which it learned.
         cost_: The exact cost of the last ``fit``. ``set_params`` does not change it.
         feature_names_in_: The schema's columns other than the target, shape (n_features_in_,).
@@ -325,6 +319,7 @@ class Miner(Parameterised, ABC):
         fitted_on_: The name of the data; not in ``to_json``.
     """
 
+    epsilon: Any
     schema_: Schema
     cost_: Fraction
     card_: Any
@@ -755,25 +750,5 @@ def _sorted(classes: Sequence[Value]) -> np.ndarray:
         return np.arange(len(classes))
 
 
-class Learner(HasParams, Protocol):
-    """An estimator that learns from one handle, with a parameter ``epsilon`` and a score."""
-
-    epsilon: EpsilonLike
-
-    def set_params(self, **params: object) -> Self:
-        """Sets parameters."""
-
-    def fit(self, handle: PrivateQueryable, target: str) -> Self:
-        """Learns from the rows behind a handle."""
-
-    def score(self, X: Frame, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
-        """Returns the quality of its predictions, 1 at best."""
-
-
-class ClassLearner(Learner, Protocol):
-    """A learner that predicts class probabilities."""
-
-    classes_: np.ndarray
-
-    def predict_proba(self, X: Frame) -> np.ndarray:
-        """Predicts class probabilities, shape (rows, classes)."""
+Learner = Classifier | Regressor
+"""A miner that learns from one handle and predicts."""

@@ -533,11 +533,6 @@ class Number:
     share: Fraction = Fraction(0)
     where: tuple[tuple[Spec, int], ...] = ()
 
-    @property
-    def query_key(self) -> tuple[object, ...]:
-        """The key of its query; all quantiles of a column have one query."""
-        return self.maker, self.column, self.where
-
     def kind(self, shares: Sequence[Fraction]) -> Kind:
         options: dict[str, Any] = {"shares": tuple(sorted(shares))} if self.maker is Quantile else {}
         return partial(self.maker, where=self.where, **options), self.column, 1
@@ -734,10 +729,10 @@ class Select:
 
     def draft(self, epsilon: Epsilon, level: float, *, reuse: bool) -> Draft:
         """Drafts the queries: one for each statistic, and one for all quantiles of a column."""
-        kinds: dict[tuple[object, ...], list[Number]] = {}
+        kinds: dict[Number, list[Number]] = {}  # all quantiles of a column have one query
         for number in dict.fromkeys(number for _, number in self.shown):
-            kinds.setdefault(number.query_key, []).append(number)
-        statistics = [numbers[0].kind([number.share for number in numbers]) for numbers in kinds.values()]
+            kinds.setdefault(replace(number, share=Fraction(0)), []).append(number)
+        statistics = [kind.kind([number.share for number in numbers]) for kind, numbers in kinds.items()]
         title = " ".join(self.text.plain.split())
         title = title if len(title) <= TITLE else f"{title[: TITLE - 1]}…"
         rough = any(issubclass(number.maker, Variance) for _, number in self.shown)
@@ -747,7 +742,7 @@ class Select:
         draft = drafted(self.handle, title, specs, statistics, epsilon, level, reuse, notes, "bars")
         return replace(draft, answer=lambda: self._arranged(draft.answer(), kinds))
 
-    def _arranged(self, table: Table, kinds: Mapping[tuple[object, ...], Sequence[Number]]) -> Table:
+    def _arranged(self, table: Table, kinds: Mapping[Number, Sequence[Number]]) -> Table:
         """Arranges the answer: the groups of the statement, their order and their names."""
         in_order = [number for kind in kinds for number in sorted(kinds[kind], key=lambda number: number.share)]
         places = {number: place for place, number in enumerate(in_order)}

@@ -311,8 +311,6 @@ class Arithmetic(Sharing):
 
         The secrets have at most ``bits`` bits, sign included; fewer bits cost less.
         """
-        if not secrets.size:
-            return secrets
         self.compared += secrets.size
         prime, whole, size = self.modulus, 1 << bits, secrets.size
         half = pow(2, -1, prime)
