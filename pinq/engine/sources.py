@@ -98,13 +98,10 @@ class RawTable:
     types: dict[str, str]
     lines: Lines
     categories: dict[str, list[str]]
-    _opened: ExitStack
-
-    def close(self) -> None:
-        self._opened.close()
 
 
-def read_columns(policy: Policy, data: object = None, *, likely: bool = True) -> RawTable:
+@contextmanager
+def read_columns(policy: Policy, data: object = None, *, likely: bool = True) -> Iterator[RawTable]:
     """All columns of the raw source, for the provider only, because errors may quote values.
 
     If ``likely``, a text is refused that seems to have another dialect, or has more unreadable lines than allowed.
@@ -113,8 +110,8 @@ def read_columns(policy: Policy, data: object = None, *, likely: bool = True) ->
         PolicyError: The source cannot be read, or is refused by ``likely``.
     """
     files = source_files(policy) if data is None else []
-    try:
-        with ExitStack() as stack:
+    with ExitStack() as stack:
+        try:
             connection = stack.enter_context(database(policy, data, files))
             dialect, lines = source_dialect(policy), Lines()
             define_readings(connection, dialect or _spelling(policy))
@@ -133,9 +130,10 @@ def read_columns(policy: Policy, data: object = None, *, likely: bool = True) ->
             types = types or columns_of(connection, source)
             if dialect is not None and likely:
                 _require_likely(connection, source, types, dialect, lines, text.encodings(lines.unreadable))
-            return RawTable(connection, source, types, lines, categories, stack.pop_all())
-    except duckdb.Error as error:
-        raise PolicyError(f"The source of {policy.dataset!r} cannot be read: {said_by(error)}") from None
+            raw = RawTable(connection, source, types, lines, categories)
+        except duckdb.Error as error:
+            raise PolicyError(f"The source of {policy.dataset!r} cannot be read: {said_by(error)}") from None
+        yield raw
 
 
 def _declared_types(

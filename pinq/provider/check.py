@@ -343,7 +343,7 @@ def shapes(policy: str | os.PathLike[str] | Policy) -> dict[str, Shape]:
         PolicyError: Wrong policy, or a source that cannot be read or lacks a declared column.
     """
     loaded = load_policy(policy).at()
-    with closing(read_columns(loaded, likely=False)) as raw:
+    with read_columns(loaded, likely=False) as raw:
         require_columns(declared_columns(loaded), raw.types)
         encoder = Encoder(raw.connection, loaded, raw.types, b"")
         ((rows, *maps),) = raw.connection.execute(encoder.shapes(raw.name)).fetchall()
@@ -364,7 +364,7 @@ def examples(policy: str | os.PathLike[str] | Policy, rows: int = 5) -> dict[str
         PolicyError: Wrong policy, or a source that cannot be read or lacks a declared column.
     """
     loaded = load_policy(policy).at()
-    with closing(read_columns(loaded, likely=False)) as raw:
+    with read_columns(loaded, likely=False) as raw:
         require_columns(declared_columns(loaded), raw.types)
         encoder = Encoder(raw.connection, loaded, raw.types, b"")
         lines = raw.connection.execute(encoder.compared(raw.name, rows)).fetchall()
@@ -381,7 +381,7 @@ def groups(policy: str | os.PathLike[str] | Policy, column: str, limit: int = 6)
     Raises:
         PolicyError: Wrong policy, or a source that cannot be read or has no such column.
     """
-    with closing(read_columns(load_policy(policy).at(), likely=False)) as raw:
+    with read_columns(load_policy(policy).at(), likely=False) as raw:
         require_columns([column], raw.types)
         values, sizes = group_sizes(raw.connection, raw.name, column, limit)
         return RowsPerValue(values, sizes[0][0], tuple(size for size in sizes if values))
@@ -389,7 +389,7 @@ def groups(policy: str | os.PathLike[str] | Policy, column: str, limit: int = 6)
 
 def raw_columns(policy: str | os.PathLike[str] | Policy) -> list[str]:
     """The names of all columns of the source, declared or not."""
-    with closing(read_columns(load_policy(policy).at(), likely=False)) as raw:
+    with read_columns(load_policy(policy).at(), likely=False) as raw:
         return list(raw.types)
 
 

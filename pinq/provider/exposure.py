@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -73,7 +72,7 @@ def exposure(policy: Policy, unread: Mapping[str, tuple[int, list[str]]]) -> Exp
     """
     if policy.spark is not None:
         return Exposure()
-    with closing(read_columns(policy, likely=False)) as raw:
+    with read_columns(policy, likely=False) as raw:
         readable = {name: kind for name, kind in raw.types.items() if is_readable(kind)}
         profiles = {n: profile(raw.connection, raw.name, n, kind, limit=FEW) for n, kind in readable.items()}
         keys = [name for name, facts in profiles.items() if may_name_persons(name, facts)]

@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
@@ -374,7 +373,7 @@ def propose_like(
     """
     shared = load_policy(like)
     bare = _bare(data, dataset or shared.dataset, folder, csv)
-    with closing(read_columns(bare)) as raw:
+    with read_columns(bare) as raw:
         types = raw.types
     unit = [] if shared.bounded_unit is None else [shared.bounded_unit.column]
     for name in [*shared.columns, *unit]:
@@ -422,7 +421,7 @@ def _bare(
 
 def _read(bare: Policy, target: str | None, data: object, fewest: int) -> tuple[Proposed, Lines]:
     """Looks at every column of a source."""
-    with closing(read_columns(bare, data)) as raw:
+    with read_columns(bare, data) as raw:
         types = raw.types
         require_columns([] if target is None else [target], types)
         table, strays = without_strays(raw.connection, raw.name, types)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -63,7 +62,7 @@ def proposed(file: OfficeFile) -> Look:
 def cells(text: str, file: OfficeFile) -> dict[str, list[Cell]]:
     """The cells of the declared columns, as they are read."""
     policy = parse_policy(text, file.path.parent / "policy.yaml")
-    with closing(read_columns(policy, likely=False)) as raw:
+    with read_columns(policy, likely=False) as raw:
         kinds = {name: READ[column.type].format(quoted(name)) for name, column in policy.columns.items()}
         rows = raw.connection.execute(f"SELECT {', '.join(kinds.values())} FROM {raw.name}").fetchall()
     return dict(zip(kinds, map(list, zip(*rows, strict=True)), strict=True))

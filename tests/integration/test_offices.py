@@ -129,10 +129,9 @@ def test_a_sheet_is_read_as_its_cells_say(tmp_path: Path) -> None:
     source = {"source": str(BOOKS / "hospital.xlsx"), "csv": {"sheet": "Fälle 2024", "skip": 3, "decimal": ","}}
     column = {"type": "categorical", "values": ["-"]}
     bare = Policy.model_validate({"dataset": "h", "cap": 1, "max_rows": 9, "columns": {"-": column}, **source})
-    raw = read_columns(bare)
-    first = raw.connection.execute(f"FROM {raw.name}").fetchall()[0]
+    with read_columns(bare) as raw:
+        first = raw.connection.execute(f"FROM {raw.name}").fetchall()[0]
     cells = dict(zip(raw.types, first, strict=True))
-    raw.close()
     assert re.fullmatch(r"2024-\d\d-\d\d \d\d:\d\d:00", cells["Aufnahme"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", cells["Geburtsdatum"])
     assert (cells["Fallkosten"], cells["Code"], cells["Beatmet"]) == (None, cells["Code"], "false")

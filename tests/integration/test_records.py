@@ -113,7 +113,7 @@ def test_one_number_is_one_person(tmp_path: Path) -> None:
     texts = ["5", "5.0", "5e0", "0.5E+1", "-0", "-0.0", "0", "5.10", "5.1", "1E3", "1e401", "12345678901234567890.0"]
     texts += ["1e9999999999999999999", "-2E-99999999999999999999"]  # exponents that no decimal has
     (tmp_path / "t.jsonl").write_text("\n".join(f'{{"age": {text}, "born": "{text}"}}' for text in texts))
-    with closing(read_columns(policy_of("t.jsonl", tmp_path), likely=False)) as raw:
+    with read_columns(policy_of("t.jsonl", tmp_path), likely=False) as raw:
         found = raw.connection.execute(f"SELECT age, born FROM {raw.name}").fetchall()
     assert [own for _, own in found] == texts
     ages = [age for age, _ in found]
@@ -128,8 +128,11 @@ def test_an_encoding_that_is_not_known_is_named(tmp_path: Path) -> None:
     pyreadstat.write_sav(pd.DataFrame({"age": [1.0], "sex": ["f"]}), tmp_path / "t.sav")
     octets = (tmp_path / "t.sav").read_bytes()
     (tmp_path / "t.sav").write_bytes(octets.replace(b"UTF-8", b"EUCTW"))
-    with pytest.raises(PolicyError, match="is in the encoding EUCTW, which is not read here: open it in its program"):
-        read_columns(policy_of("t.sav", tmp_path, csv=None))
+    with (
+        pytest.raises(PolicyError, match="is in the encoding EUCTW, which is not read here: open it in its program"),
+        read_columns(policy_of("t.sav", tmp_path, csv=None)),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("kind", ["sav", "zsav", "dta", "xpt"])
@@ -155,7 +158,7 @@ def test_files_of_statistics_are_read_as_they_are_shown(kind: str, tmp_path: Pat
     assert proposed["grp"]["values"] == ([1, 2] if kind == "xpt" else ["ill", "well"])
     assert (proposed["born"]["type"], proposed["pain"]["nullable"], proposed["age"]["integer"]) == ("date", True, True)
     policy = policy_of(f"t.{kind}", tmp_path, csv=None)
-    with closing(read_columns(policy)) as raw:
+    with read_columns(policy) as raw:
         found = raw.connection.execute(f"SELECT {', '.join(map(quoted, raw.types))} FROM {raw.name}").fetchdf()
     assert found["born"].str[:10].tolist() == [str(day.date()) for day in days]
     assert found["visit"].tolist() == [f"{day.date()} 08:00" for day in days]
@@ -168,12 +171,15 @@ def test_a_date_beyond_the_calendar_costs_no_file(tmp_path: Path) -> None:
     pyreadstat = pytest.importorskip("pyreadstat", reason="the extra `statistical`")
     frame = pd.DataFrame({"born": [0.0, 1e15, -1e15, None] * 5, "n": [1.0] * 20})
     pyreadstat.write_sav(frame, tmp_path / "t.sav", variable_format={"born": "DATE11"})
-    with closing(read_columns(policy_of("t.sav", tmp_path, csv=None))) as raw:
+    with read_columns(policy_of("t.sav", tmp_path, csv=None)) as raw:
         found = raw.connection.execute(f"SELECT born FROM {raw.name} LIMIT 4").fetchall()
     assert found == [("1582-10-14",), ("9999-12-31 23:59:59.999999",), (str(date.min),), (None,)]
     (tmp_path / "t.sav").write_bytes(b"$FL2@(#) nothing")
-    with pytest.raises(PolicyError, match="cannot be read: it is damaged"):
-        read_columns(policy_of("t.sav", tmp_path, csv=None))
+    with (
+        pytest.raises(PolicyError, match="cannot be read: it is damaged"),
+        read_columns(policy_of("t.sav", tmp_path, csv=None)),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(("kind", "version"), [("sav", 0), ("dta", 15), ("dta", 12), ("xpt", 0)])
@@ -188,7 +194,7 @@ def test_a_text_that_is_none_costs_no_file(kind: str, version: int, tmp_path: Pa
     assert octets.count(b"abcdefgh") == 1
     for wrong, read in ((b"ab\xffdefgh", "ab\u00ffdefgh"), (b"abc\xe4\x81fgh", "abc\u00e4\ufffdfgh")):
         (tmp_path / f"t.{kind}").write_bytes(octets.replace(b"abcdefgh", wrong))
-        with closing(read_columns(policy_of(f"t.{kind}", tmp_path, csv=None))) as raw:
+        with read_columns(policy_of(f"t.{kind}", tmp_path, csv=None)) as raw:
             found = raw.connection.execute(f"SELECT n, name FROM {raw.name}").fetchall()
         first = "1" if kind == "xpt" else "gr\u00f6\u00dfer"
         assert found[:3] == [(first, "gro\u00df"), ("2", "f"), (first, read)]

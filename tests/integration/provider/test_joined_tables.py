@@ -69,7 +69,7 @@ def files(folder: Path, patients: list[Any], visits: list[Any]) -> None:
 
 def rows_of(policy: Path) -> list[tuple[Any, ...]]:
     """All rows of the SELECT, as they are before they are encoded."""
-    with closing(read_columns(pinq.load_policy(policy).at("made"))) as raw:
+    with read_columns(pinq.load_policy(policy).at("made")) as raw:
         return raw.connection.execute(f"SELECT * FROM {raw.name}").fetchall()
 
 
