@@ -37,10 +37,11 @@ from __future__ import annotations
 
 import copyreg
 import sys
-from collections.abc import Mapping
-from contextlib import ContextDecorator
+from collections.abc import Iterator, Mapping
+from contextlib import ContextDecorator, contextmanager
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any, TypeVar
 
 __all__ = [
     "BudgetExceeded",
@@ -325,6 +326,19 @@ class unspent(ContextDecorator):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Refusal):
             error.charged = Fraction(0)
+
+
+Closable = TypeVar("Closable", bound=Any)
+
+
+@contextmanager
+def closed_on_error(resource: Closable) -> Iterator[Closable]:
+    """Closes a resource if its block fails. Otherwise the block's user owns the open resource."""
+    try:
+        yield resource
+    except BaseException:
+        resource.close()
+        raise
 
 
 def _bill(charged: Fraction) -> str:

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ValidationError
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.analyst.session import Closed
 from pinq.analyst.tokens import find_token
-from pinq.errors import PinqError, QueryError, Unavailable, unspent
+from pinq.errors import PinqError, QueryError, Unavailable, closed_on_error, unspent
 from pinq.language.queries import Answer, Asked, Budget, Preview, Request
 from pinq.language.wire import (
     CHANGED,
@@ -223,7 +223,7 @@ class RemoteSession:
             trust_env=verify is not None,
             auth=None if isinstance(token, str) else token,
         )
-        try:
+        with closed_on_error(self._client):
             described = self._read(self._send("GET", "", opening=True), Description)
             self.name, self.analyst, self.schema = described.dataset, described.analyst, described.columns
             self.tables, self.cohorts = described.tables or (), described.cohorts
@@ -233,9 +233,6 @@ class RemoteSession:
                 raise Unavailable(
                     "The server's schema does not read the same here; use the same version of pinq on both sides."
                 )
-        except BaseException:
-            self._client.close()
-            raise
         self._holding = described.digest  # of the present schema, as far as known
 
     def ask(self, request: Request) -> Answer:

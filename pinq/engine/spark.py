@@ -43,7 +43,7 @@ from pinq.engine.encoding import EncodingReport, Losses, bound, encode, encoder_
 from pinq.engine.shards import coins_of, keyed, shards_of
 from pinq.engine.sources import declared_columns, require_columns
 from pinq.engine.tables import Measure, T, Table, TableRequest, require_open
-from pinq.errors import PolicyError
+from pinq.errors import PolicyError, closed_on_error
 from pinq.language.parts import PartSet
 from pinq.language.specs import Axis
 from pinq.policy.policy import Policy
@@ -335,12 +335,9 @@ class _Encoded:
     def __init__(self, blocks: DataFrame, policy: Policy, salt: bytes) -> None:
         self.policy, self.session = policy, blocks.sparkSession
         self._salt, self._blocks = salt, blocks.persist()
-        try:
+        with closed_on_error(self):
             facts = self._blocks.selectExpr("rows", "digest", PARTITION).collect()
             cores = {core for (core,) in self.session.range(MAX_CORES).selectExpr(PARTITION).collect()}
-        except BaseException:
-            self.close()
-            raise
         self.rows, self._digest = sum(rows for rows, _, _ in facts), sum(digest for _, digest, _ in facts) % DIGEST
         self._tasks = max(1, min(len({partition for _, _, partition in facts}), TASKS * len(cores)))
 

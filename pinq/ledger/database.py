@@ -13,14 +13,14 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import quote
 
-from pinq.errors import LedgerError
+from pinq.errors import LedgerError, closed_on_error
 
 _LOG = logging.getLogger(__name__)
 BUSY_SECONDS = 30.0  # the wait for other processes
@@ -474,11 +474,8 @@ def _read_only(file: Path) -> sqlite3.Connection:
         return _by_name(_uri(file, "immutable=1"))
     if index.exists():
         try:
-            with ExitStack() as unusable:
-                connection = _by_name(_uri(file, "mode=ro"))
-                unusable.callback(connection.close)
+            with closed_on_error(_by_name(_uri(file, "mode=ro"))) as connection:
                 connection.execute("SELECT 1 FROM sqlite_master").close()
-                unusable.pop_all()
                 return connection
         except sqlite3.OperationalError as error:
             if _busy(error):

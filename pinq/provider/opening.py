@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pinq.errors import LedgerError, QueryError
+from pinq.errors import LedgerError, QueryError, closed_on_error
 from pinq.ledger.database import NoLedger
 from pinq.ledger.events import Signature, here
 from pinq.ledger.ledger import Ledger
@@ -84,13 +84,9 @@ def open_ledger(
         LedgerError: It cannot be trusted.
     """
     policy.require_reviewed()
-    ledger = guarding_ledger(policy, create=create and provider, heads=heads)
-    try:
+    with closed_on_error(guarding_ledger(policy, create=create and provider, heads=heads)) as ledger:
         declare(policy, ledger, may_raise=provider, by=by)
-    except BaseException:
-        ledger.close()
-        raise
-    return ledger
+        return ledger
 
 
 def read_ledger(policy: Policy | None, file: str | os.PathLike[str] | None = None) -> Ledger:

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pinq.engine import ArrayEngine, SparkEngine, open_engine
-from pinq.errors import PolicyError
+from pinq.errors import PolicyError, closed_on_error
 from pinq.language.parts import Part, closed_parts, no_cohort
 from pinq.ledger.events import Begun, Signature, here
 from pinq.ledger.ledger import Ledger
@@ -65,7 +65,7 @@ def open_rows(policy: Policy, ledger: Ledger, data: object = None) -> OpenRows:
     policy = policy.at()
     source = source_facts(policy) if data is None else ()
     engine, _ = open_engine(policy, data=data, salt=ledger.salt)
-    try:
+    with closed_on_error(engine):
         if data is None and source_facts(policy) != source:
             raise PolicyError(f"The source of {policy.dataset!r} changed while it was read. Open it again.")
         version = version_of(policy, ledger, source, engine)
@@ -74,9 +74,6 @@ def open_rows(policy: Policy, ledger: Ledger, data: object = None) -> OpenRows:
             for part, rows, contents in cohorts_of(policy, engine)
         }
         return OpenRows(engine, source, version, closed)
-    except BaseException:
-        engine.close()
-        raise
 
 
 def version_of(

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from pinq.curator.deadline import Meter, WorkMeter
 from pinq.curator.monitor import Curator
 from pinq.engine import Engine, open_engine
-from pinq.errors import LedgerError, PinqError, PolicyError
+from pinq.errors import LedgerError, PinqError, PolicyError, closed_on_error
 from pinq.ledger.database import url_of
 from pinq.ledger.ledger import Ledger
 from pinq.policy.files import FileFacts, source_facts
@@ -109,11 +109,8 @@ class Dataset:
     ) -> Dataset:
         """Opens a policy's ledger and encodes its source, as an act of the provider."""
         loaded = load_policy(policy).at(table)
-        with ExitStack() as refused:
-            ledger = open_ledger(loaded, heads=heads_folder())
-            refused.callback(ledger.close)
+        with closed_on_error(open_ledger(loaded, heads=heads_folder())) as ledger:
             rows = open_rows(loaded, ledger, data)
-            refused.pop_all()
         return cls._of(loaded, ledger, rows, meter or WorkMeter(processes=processes))
 
     @classmethod
@@ -126,15 +123,12 @@ class Dataset:
         """
         policy = state.policy
         _require_same(policy, state.source)  # before the costly encoding
-        with ExitStack() as refused:
-            ledger = Ledger(state.url, policy.dataset, create=False, heads=heads_folder())
-            refused.callback(ledger.close)
+        with closed_on_error(Ledger(state.url, policy.dataset, create=False, heads=heads_folder())) as ledger:
             if ledger.salt != state.salt:
                 raise LedgerError("another ledger is in the place of the one that the server has open.")
             engine, _ = open_engine(policy, salt=state.salt)
-            refused.callback(engine.close)
-            _require_same(policy, state.source)
-            refused.pop_all()
+            with closed_on_error(engine):
+                _require_same(policy, state.source)
         return cls._of(policy, ledger, OpenRows(engine, state.source, state.version, state.closed), meter)
 
     def renewed(self, policy: Policy) -> Dataset:
