@@ -27,7 +27,7 @@ To add a query: its class (``pinq/language/queries.py``), its function here, and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -72,6 +72,11 @@ def prepare(query: Query, parts: PartSet, schema: Schema) -> PreparedQuery:
     return PREPARE[type(query)](query, parts, schema)
 
 
+def _each(values: Callable[[Counted, Fraction], Iterable[Any]]) -> Callable[[Iterable[Counted], Fraction], Released]:
+    """Releases one slice of the parts after the other."""
+    return lambda slices, epsilon: Released([value for counted in slices for value in values(counted, epsilon)])
+
+
 def _count(query: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
     """``noisy_count``: the rows of each part + DLap(1 / epsilon).
 
@@ -86,11 +91,10 @@ def _count(query: Count, parts: PartSet, schema: Schema) -> PreparedQuery:
             f"each count is within ±{laplace_interval(scale, 0.95):,} of the truth in 95 % of cases", scale, 1.0
         )
 
-    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
-        noisy = (counted.noisy(counted.array(), 1, epsilon) for counted in slices)
-        return Released([count for counts in noisy for count in counts.tolist()])
+    def counts(counted: Counted, epsilon: Fraction) -> list[int]:
+        return counted.noisy(counted.array(), 1, epsilon).tolist()
 
-    return PreparedQuery(parts=parts, about=about("noisy_count", parts), noise=noise, release=release, draws=2)
+    return PreparedQuery(parts=parts, about=about("noisy_count", parts), noise=noise, release=_each(counts), draws=2)
 
 
 @dataclass(frozen=True)
@@ -140,20 +144,17 @@ def _sum(query: Sum, parts: PartSet, schema: Schema) -> PreparedQuery:
         error = f"each sum is within ±{figures(within, 6)} of the truth in 95 % of cases, {grid_error(column)}"
         return Noise(error, scale * float(units.unit), float(units.unit))
 
-    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
-        sums: list[float] = []
-        for counted in slices:
-            exact = units.total(counted.array()[..., 0], counted.array()[..., 1])
-            noisy = counted.noisy(exact, units.largest, epsilon)
-            # As exact as of fractions: Python rounds the quotient of two whole numbers once.
-            sums += [value * units.unit.numerator / units.unit.denominator for value in noisy.tolist()]
-        return Released(sums)
+    def sums(counted: Counted, epsilon: Fraction) -> list[float]:
+        exact = units.total(counted.array()[..., 0], counted.array()[..., 1])
+        noisy = counted.noisy(exact, units.largest, epsilon)
+        # As exact as of fractions: Python rounds the quotient of two whole numbers once.
+        return [value * units.unit.numerator / units.unit.denominator for value in noisy.tolist()]
 
     return PreparedQuery(
         parts=parts,
         about=about(f"noisy_sum of {query.column}", parts),
         noise=noise,
-        release=release,
+        release=_each(sums),
         measure=Moments(query.column),
         handling=SUMMED,
         draws=2,
@@ -187,15 +188,11 @@ def _derivatives(query: SumDerivatives, parts: PartSet, schema: Schema) -> Prepa
             1 / unit,
         )
 
-    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
-        sums: list[float] = []
-        for counted in slices:
-            # Specs of 3 and 2 cells, vectors of two entries: ten numbers of each part, side by
-            # side.
-            arrays = [counted.array(table) for table in range(len(tables))]
-            exact = np.concatenate([array.reshape(len(array), -1, vectors.width) for array in arrays], axis=1)
-            sums += (counted.noisy(exact.ravel(), sensitivity, epsilon) / unit).tolist()
-        return Released(sums)
+    def sums(counted: Counted, epsilon: Fraction) -> list[float]:
+        # Specs of 3 and 2 cells, vectors of two entries: ten numbers of each part, side by side.
+        arrays = [counted.array(table) for table in range(len(tables))]
+        exact = np.concatenate([array.reshape(len(array), -1, vectors.width) for array in arrays], axis=1)
+        return (counted.noisy(exact.ravel(), sensitivity, epsilon) / unit).tolist()
 
     tables = tuple(TableRequest(split.axes) for split in splits) or (TableRequest(),)
     by = [axis.column or "shards" for split in splits for axis in split.axes]
@@ -203,7 +200,7 @@ def _derivatives(query: SumDerivatives, parts: PartSet, schema: Schema) -> Prepa
         parts=parts,
         about=about(f"noisy_sum of {query.column.about}{' by ' if by else ''}{', '.join(by)}", parts),
         noise=noise,
-        release=release,
+        release=_each(sums),
         tables=tables,
         measure=vectors,
         handling=WRITTEN * numbers,
@@ -336,23 +333,20 @@ def _vote(query: Vote, parts: PartSet, schema: Schema) -> PreparedQuery:
     column = schema.categorical(score.target)
     span = (2 * score.sensitivity(schema)) if query.textbook else score.span(schema)
 
-    def release(slices: Iterable[Counted], epsilon: Fraction) -> Released:
-        chosen = list[int]()
-        together = max(1, NUMBERS_AT_ONCE // column.codes)
-        for counted in slices:
-            for start in range(0, len(counted.array()), together):
-                counted.deadline.check()
-                counts = counted.array()[start : start + together]
-                lengths = [column.codes] * len(counts)
-                winners = choose_evenly(counts.ravel(), lengths, span, epsilon, textbook=query.textbook)
-                chosen += winners.tolist()
-        return Released(chosen)
+    together = max(1, NUMBERS_AT_ONCE // column.codes)
+
+    def winners(counted: Counted, epsilon: Fraction) -> Iterator[int]:
+        for start in range(0, len(counted.array()), together):
+            counted.deadline.check()
+            counts = counted.array()[start : start + together]
+            lengths = [column.codes] * len(counts)
+            yield from choose_evenly(counts.ravel(), lengths, span, epsilon, textbook=query.textbook).tolist()
 
     return PreparedQuery(
         parts=parts,
         about=about(f"exp_mech by {score.kind} of {score.target}", parts),
         noise=lambda epsilon: _shortfall(score.kind, span, epsilon, column.codes),
-        release=release,
+        release=_each(winners),
         tables=(TableRequest(bind(Values(score.target), schema).axes),),
         handling=WEIGHED if query.textbook else CHOSEN,
         draws=0 if query.textbook else column.codes,
