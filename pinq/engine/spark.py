@@ -30,7 +30,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import numpy as np
@@ -47,7 +47,7 @@ from pinq.errors import PolicyError, closed_on_error
 from pinq.language.parts import PartSet
 from pinq.language.specs import Axis
 from pinq.policy.policy import Policy
-from pinq.public.plugins import install_line
+from pinq.public.plugins import optional
 from pinq.public.schema import Schema
 
 if TYPE_CHECKING:
@@ -232,18 +232,16 @@ def spark_frame(policy: Policy, data: object) -> DataFrame | None:
     """The frame of Spark to open; None for another source.
 
     Raises:
-        PolicyError: Spark is not installed, or does not know the table.
+        PolicyError: Spark does not know the table.
+        ModuleNotFoundError: Spark is not installed.
     """
     if data is not None:
         return cast("DataFrame", data) if hasattr(data, "mapInArrow") else None
     if policy.spark is None:
         return None
+    session: Any = optional("pyspark.sql", "spark", "a table of Spark needs Spark").SparkSession
     try:
-        from pyspark.sql import SparkSession as Session
-    except ImportError:
-        raise PolicyError(f"A Spark table needs Spark: {install_line('spark')}.") from None
-    try:
-        return Session.builder.getOrCreate().table(policy.spark.spark)
+        return cast("DataFrame", session.builder.getOrCreate().table(policy.spark.spark))
     except Exception:  # classes of errors differ between Spark's two kinds of sessions
         raise PolicyError(f"Spark does not know the table {policy.spark.spark!r}, or cannot be reached.") from None
 
@@ -255,14 +253,8 @@ def open_spark(
     names = list(dict.fromkeys(declared_columns(policy)))
     require_columns(names, frame.columns)
     raw = frame.selectExpr(*("`" + name.replace("`", "``") + "`" for name in names))
-    try:
-        engine = SparkEngine(_Encoded.of(raw, policy, salt))
-        return engine, _report(raw, policy, salt, engine.rows()) if report else None
-    except PolicyError:
-        raise
-    except Exception as error:  # its text may quote a value, so only the provider's check repeats it
-        why = f": {_first_line(error)}" if report else "; `pinq check` says why."
-        raise PolicyError(f"The source of {policy.dataset!r} cannot be read{why}") from None
+    engine = SparkEngine(_Encoded.of(raw, policy, salt))
+    return engine, _report(raw, policy, salt, engine.rows()) if report else None
 
 
 class SparkEngine:
@@ -437,7 +429,3 @@ def _cancellable(session: SparkSession, work: Callable[[], T], check: Callable[[
         except TimeoutError:
             if future.done():
                 raise
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
