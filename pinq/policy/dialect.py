@@ -11,7 +11,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from pinq.public.columns import Declared
+from pinq.public.columns import Declared, of_form
 
 # Encodings that extend ASCII, so that the byte of a newline is always a newline.
 Encoding = Literal[
@@ -43,10 +43,13 @@ _FORM = re.compile(
 )
 
 
+_ONE_SIGN = of_form(r"[\t !#-&(-/:-@\[-`{-~]", "a tab, or one sign of ASCII that is no letter, digit or quote")
+
+
 class Dialect(Declared):
     """The format of fields, numbers and characters, and the proportion of lines that may be unreadable."""
 
-    delimiter: str | None = Field(
+    delimiter: Annotated[str, _ONE_SIGN] | None = Field(
         default=None,
         description="between fields: a tab, or one sign of ASCII that is no letter, digit or quote; "
         "by default a comma, for .tsv a tab",
@@ -95,15 +98,6 @@ class Dialect(Declared):
             codec = codecs.lookup(encoding).name  # type: ignore[arg-type]
             return next((name for name in get_args(Encoding) if codecs.lookup(name).name == codec), encoding)
         return encoding
-
-    @field_validator("delimiter")
-    @classmethod
-    def _sign(cls, delimiter: str | None) -> str | None:
-        if delimiter is not None and not re.fullmatch(r"[\t !#-&(-/:-@\[-`{-~]", delimiter):
-            raise ValueError(
-                f"{delimiter[:20]!r} is no tab and not one sign of ASCII that is no letter, digit or quote"
-            )
-        return delimiter
 
     @field_validator("dates", mode="before")
     @classmethod

@@ -77,7 +77,7 @@ class TestInit:
         }
         assert written["columns"]["größe"]["upper"] > 1004
         for words, text in (
-            (["--delimiter", "ab"], "--delimiter: 'ab' is no tab"),
+            (["--delimiter", "ab"], "--delimiter: it is 'ab'; it must be a tab, or one sign"),
             (["--quote", "x"], "--quote: "),
             (["--max-unreadable", "2"], "--max-unreadable: "),
         ):
