@@ -534,8 +534,13 @@ class Answer(_Frozen):
     grid: float | None = None
     rows: tuple[float, ...] | None = None
 
-    def to_json(self) -> str:
+    @cached_property
+    def text(self) -> str:
+        """Its JSON, written once: the ledger and the analyst get the same text."""
         return self.model_dump_json(exclude_none=True)
+
+    def to_json(self) -> str:
+        return self.text
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Answer:

@@ -14,13 +14,13 @@ import json
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pinq.errors import LedgerError, PinqError
 from pinq.ledger.database import ROWS_AT_A_TIME, AnswerSize, Database, EventRow, SQLite, T, url_of
@@ -81,12 +81,15 @@ class LogLine(NamedTuple):
     answer: AnswerSize | None
 
 
-class Job(NamedTuple):
-    """Work that waits for a transaction, with its result or its error after it."""
+@dataclass(eq=False)
+class Job:
+    """Work that waits for a transaction, with its result or its error once it is done."""
 
     work: Callable[[Log], Any]
     write: bool
-    outcome: Future[Any]
+    done: bool = False
+    result: Any = None
+    error: Exception | None = None
 
 
 class Log:
@@ -128,22 +131,24 @@ class Log:
         and no result is given before it is on the disk.
         """
         self.database.require_same()
-        outcome: Future[T] = Future()
+        job = Job(work, write)
         # Ana, bob and eve come at once. Ana is first: she takes all that waits, does it in one
         # transaction, commits, and wakes bob and eve, whose work is done. Eve's second query came
         # during the commit: she wakes too, and leads all that waits by then.
         with self._waiting:
-            self._jobs.append(Job(work, write, outcome))
-            while self._led and not outcome.done():
+            self._jobs.append(job)
+            while self._led and not job.done:
                 self._waiting.wait()
-            leads = not outcome.done()
+            leads = not job.done
             self._led = self._led or leads
         if leads:
             self._work_off()
-        return outcome.result()
+        if job.error is not None:
+            raise job.error
+        return cast("T", job.result)
 
     def _work_off(self) -> None:
-        jobs, written = list[Job](), list[tuple[Future[Any], Any]]()
+        jobs = list[Job]()
         try:
             with self._held():
                 jobs = self._taken()
@@ -151,25 +156,21 @@ class Log:
                     for job in jobs:
                         before = self.appended
                         try:
-                            result = job.work(self)
+                            job.result = job.work(self)
+                            job.done = not job.write  # the result of a reader holds, even if the commit fails
                         except PinqError as error:
                             # A refusal without an append leaves the transaction whole for the others. An error
                             # after an append would leave half of it, so all of it is undone.
                             if self.appended > before:
                                 raise
-                            job.outcome.set_exception(error)
-                            continue
-                        if job.write:
-                            written.append((job.outcome, result))
-                        else:  # the result of a reader holds, even if the commit fails
-                            job.outcome.set_result(result)
-            for outcome, result in written:
-                outcome.set_result(result)
+                            job.error, job.done = error, True
+            for job in jobs:
+                job.done = True
         except BaseException as error:
             failure = error if isinstance(error, Exception) else self.database.unusable("it was interrupted")
             for job in jobs or self._taken():
-                if not job.outcome.done():
-                    job.outcome.set_exception(failure)
+                if not job.done:
+                    job.error, job.done = failure, True
             if failure is not error:
                 raise
         finally:
@@ -364,7 +365,7 @@ class Log:
         request, seq = self._charged_as(analyst, request, query)
         record = self._record_at(seq, Charged) if seq else None
         charge = None if record is None else Earlier(request, record.query, record.version)
-        return charge, self.text_of_answer(analyst, request)
+        return charge, None if charge is None else self.text_of_answer(analyst, request)
 
     def text_of_answer(self, analyst: str, request: str) -> str | None:
         """The answer of a request; None for none."""
@@ -377,8 +378,8 @@ class Log:
     def _once(self, kind: str, analyst: str, request: str) -> int:
         """The number of the charge or answer of a request; 0 for none."""
         account = self.state.accounts.get(analyst)
-        if account is None:
-            return 0
+        if account is None or (kind == Answered.kind and request in account.waiting):
+            return 0  # no look-up: the state has each charge without an answer
         since = (account.charges if kind == Charged.kind else account.answers).get(request, 0)
         return since or (self.database.once(kind, analyst, request, self.snapshot_seq) if self.snapshot_seq else 0)
 

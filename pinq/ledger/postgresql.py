@@ -76,10 +76,11 @@ class PostgreSQL(Database):
         self.close()
         try:
             self._driver: psycopg.Connection[Row] = self._psycopg.connect(
-                autocommit=True, **_parameters(self.url), **_settings(self.read_only)
+                autocommit=True, prepare_threshold=None, **_parameters(self.url), **_settings(self.read_only)
             )
         except (UnicodeError, ValueError) as error:
             raise LedgerError(f"The ledger {self.address} cannot be opened: {error}.") from None
+        self._cursor = self._psycopg.ClientCursor(self._driver)  # made once: a count has five statements
         # One thread watches each connection; a thread for each statement would double the statement's cost.
         opened, self._late = socket.socket(fileno=os.dup(self._driver.pgconn.socket)), [math.inf]
         threading.Thread(target=_watch, args=(self._driver, opened, self._late), daemon=True).start()
@@ -148,16 +149,16 @@ class PostgreSQL(Database):
     def _run(self, statements: str, values: Sequence[object] = ()) -> list[Row]:
         """Runs statements that are sent together; returns the rows of the last one."""
         self._late[0] = time.monotonic() + self._patience
-        with self._psycopg.ClientCursor(self._driver) as cursor:
-            try:
-                cursor.execute(statements, values or None)
-                while cursor.nextset():
-                    pass
-                if statements.endswith("COMMIT") and cursor.statusmessage != "COMMIT":
-                    raise self._psycopg.OperationalError("the server did not commit")
-                return cursor.fetchall() if cursor.description else []
-            finally:
-                self._late[0] = math.inf
+        cursor = self._cursor
+        try:
+            cursor.execute(statements, values or None)
+            while cursor.nextset():
+                pass
+            if statements.endswith("COMMIT") and cursor.statusmessage != "COMMIT":
+                raise self._psycopg.OperationalError("the server did not commit")
+            return [] if cursor.rownumber is None else cursor.fetchall()
+        finally:
+            self._late[0] = math.inf
 
 
 def _parameters(url: str) -> dict[str, Any]:

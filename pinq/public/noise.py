@@ -204,7 +204,7 @@ class Digit:
     def of(self, words: np.ndarray, source: Bits) -> np.ndarray:
         """The digits of uniform numbers that begin with these 64 bits."""
         digits = self._table.searchsorted(words)
-        for place in np.flatnonzero(self._table[digits] == words):
+        for place in (self._table[digits] == words).nonzero()[0]:
             digits = digits.astype(object)
             digits[place] = self.settled(int(words[place]), source)
         return digits

@@ -102,7 +102,7 @@ FAULTS = (
     Fault(
         "no more bits are drawn where 64 leave a digit of the noise open",
         "pinq/public/noise.py",
-        "for place in np.flatnonzero(self._table[digits] == words):",
+        "for place in (self._table[digits] == words).nonzero()[0]:",
         "for place in ():",
         (NOISE,),
     ),
@@ -599,8 +599,8 @@ FAULTS = (
     Fault(
         "a writer that appended nothing is answered before the commit",
         "pinq/ledger/log.py",
-        "                        if job.write:\n",
-        "                        if job.write and self.appended > before:\n",
+        "job.done = not job.write",
+        "job.done = not job.write or self.appended == before",
         ("tests/integration/test_ledger_together.py",),
     ),
     Fault(

@@ -16,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -121,6 +122,20 @@ def test_snapshots_change_no_answer(tmp_path: Path, seed: int, monkeypatch: pyte
                 said[-1] += [ledger.answer_of(name, f"r{number}")[1] for number in range(40)]
             assert bool(ledger.log.snapshot_seq) == (events == 2)
     assert said[0] == said[1]
+
+
+def test_a_new_request_is_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its charge alone may be older than the snapshot: an answer has a charge before it, and the state has its wait."""
+    with closing(Ledger(tmp_path / "l", "d")) as ledger:
+        ledger.declare("x", CAP, SCHEMA)
+        ledger.grant("ana", Epsilon(2))
+        assert ledger.log.snapshot_seq
+        looked = Mock(wraps=ledger.log.database.once)
+        monkeypatch.setattr(ledger.log.database, "once", looked)
+        ledger.charge("ana", "new", part(Random(2)), Epsilon(1))
+        assert ledger.answer("ana", "new", "[1]") == "[1]"
+        assert [call.args[0] for call in looked.call_args_list] == ["charge"]
+        assert ledger.charge("ana", "new", part(Random(2)), Epsilon(1))[1] == "[1]"
 
 
 def test_a_forged_snapshot_is_not_used_and_shows(tmp_path: Path) -> None:
