@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """``FineNumbers`` is a fine histogram of one numeric column, by which synthetic numbers lie in their cells.
 
-The model of a synthesizer has about ten cells a column, in which frequent values such as 36 and 60 are lost. The pieces
-of each cell are denoised: they shrink to even shares as far as noise explains their differences, and are then made
-nonnegative with the same sum, so most pieces without rows get none.
+The model of a synthesizer has about ten cells a column, in which frequent values such as 36 and 60 are lost. Round
+whole numbers are frequent, so each is a piece: loans of 10,000 are apart from larger ones. The pieces of each cell are
+denoised: they shrink to even shares as far as noise explains their differences, and are then made nonnegative with the
+same sum, so most pieces without rows get none.
 
 Privacy:
     Claim: drawing is free. Why: the pieces follow from earlier answers, and the purchase pays for their one noisy
@@ -12,6 +13,7 @@ Privacy:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -25,7 +27,6 @@ from pinq.public.schema import Numeric
 
 PIECES = 16  # the pieces of an empty cell; a cell with an even share of the rows has twice as many
 HIDING = 2.0  # deviations of the noise behind which rows may be hidden
-STEEP = 4.0  # the ratio of a cell's ends above which its pieces have equal ratios, not equal widths
 
 
 Interval: TypeAlias = tuple[int, int]
@@ -106,11 +107,13 @@ class FineNumbers:
         return low, np.maximum(low, np.clip(np.append(self.starts, last)[pieces + 1], *within))
 
     def _shares(self, pieces: np.ndarray) -> np.ndarray:
-        even, counts = np.full(len(pieces), 1 / len(pieces)), self.counts[pieces]
+        widths = np.diff(self.starts)
+        even = np.append(widths, widths.max(initial=1))[pieces]  # as if the last piece were as wide as any
+        even, counts = even / even.sum(), self.counts[pieces]
         total = max(float(counts.sum()), self.deviation)
         signal = max(float(np.mean((counts - even * total) ** 2)) - self.deviation**2, 0.0)
         weight = signal / (signal + self.deviation**2)
-        shares = nearest_nonnegative(even + weight * (counts - counts.mean()) / total)
+        shares = nearest_nonnegative(even + weight * (counts - even * counts.sum()) / total)
         return np.asarray(shares / shares.sum())
 
     def to_list(self) -> list[Any]:
@@ -122,13 +125,23 @@ def pieces(firsts: np.ndarray, shares: np.ndarray, column: Numeric) -> np.ndarra
     starts = [np.zeros(0, dtype=np.int64)]
     for first, end, share in zip(firsts, firsts[1:], shares, strict=False):
         number = min(int(end - first), PIECES + round(PIECES * len(shares) * float(share)))
-        low, high = (float(column.lower) + float(column.width) * cell for cell in (first, end))
-        if low > 0 and high / low > STEEP and number < end - first:
-            inner = (np.geomspace(low, high, number + 1) - float(column.lower)) / float(column.width)
+        if column.integer and not column.unit and number < (end - first) / 2:
+            inner = _round_numbers(first, end, number, column)
         else:
             inner = np.linspace(first, end, number + 1)
         starts.append(np.unique(np.rint(inner).astype(np.int64))[:-1])
     return np.unique(np.concatenate([*starts, firsts[:-1]]))
+
+
+def _round_numbers(first: int, end: int, number: int, column: Numeric) -> np.ndarray:
+    """The ends of about ``number`` pieces: each round number is a piece, and all numbers up to the next one."""
+    # From 0 to 5,000 in 43 pieces: 0, 1 to 249, 250, 251 to 499, and so on.
+    lower, width = float(column.lower), float(column.width)
+    least = 2 * width * float(end - first) / (number - 3)
+    power = 10.0 ** math.floor(math.log10(least))
+    step = power * next(digit for digit in (1, 2, 2.5, 5, 10) if digit * power >= least)
+    numbers = step * np.arange(math.ceil((lower + width * first) / step), math.ceil((lower + width * end) / step))
+    return np.concatenate([[first], (numbers - lower) / width, (numbers - lower) / width + 1, [end]])
 
 
 def fine_of(stored: Any, firsts: Mapping[str, np.ndarray]) -> dict[str, FineNumbers]:

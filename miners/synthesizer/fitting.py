@@ -3,8 +3,9 @@
 
 Privacy:
     Claim: a fit costs ``Purchase.needed``. Why: each table is bought at its price in the purchase.
-    Earlier answers and public random numbers alone determine the next pair (sequential composition of
-    adaptively chosen queries). Held by: tests/unit/synthesizer/test_synthesizer.py.
+    Earlier answers and public random numbers alone determine the next pair, and the cells to which numbers
+    move (sequential composition of adaptively chosen queries). Public facts determine which columns move, and
+    they have no more cells than before. Held by: tests/unit/synthesizer.
 """
 
 from __future__ import annotations
@@ -20,12 +21,11 @@ from miners.synthesizer import matching
 from miners.synthesizer.fine_numbers import FineNumbers, pieces
 from miners.synthesizer.graphical_model import FEW_WALKS, TINY, WALKS, Clique, GraphicalModel, multiplied
 from miners.synthesizer.purchase import ALLOWED, CHECKED, EACH, EXPECTED, LEAST_NOISE, OFFERED, Purchase, divided
-from miners.synthesizer.relations import detected, limits, occupied
+from miners.synthesizer.relations import detected, grid_edges, limits, margin_noise, occupied
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
 from pinq.analyst.queryable import PrivateQueryable
 from pinq.language.products import Products
 from pinq.language.scores import Misfit
-from pinq.language.specs import bind
 from pinq.public.epsilon import Epsilon
 
 HIDEABLE = 0.25  # of a column's rows, where no sums bring hidden rows back
@@ -39,6 +39,7 @@ class Fitting:
     def __init__(self, purchase: Purchase, handle: PrivateQueryable, random: np.random.Generator) -> None:
         self.purchase, self.handle, self.random = purchase, handle, random
         self.bought: list[Bought] = []
+        self.fine: dict[int, FineNumbers] = {}  # of columns with moved cells
         self.seen: dict[int, np.ndarray] = {}  # whether each cell of a numeric column clearly has rows
 
     def learned(self) -> SyntheticTable:
@@ -47,7 +48,8 @@ class Fitting:
             self.bought.append(purchase.table(self.handle, earlier.before, earlier.epsilon, reuse=True))
         for column in purchase.singles:
             self._buy(column, purchase.single)
-        model = self._model(None)
+        model = self._moved(self._model(None))
+        purchase = self.purchase
         remaining, declared = purchase.rounds, purchase.ordered
         while purchase.pairs and remaining:
             share = remaining if remaining < purchase.round + purchase.round else purchase.round
@@ -63,11 +65,37 @@ class Fitting:
                 self._buy(pair, purchase.checks)
         last = self._related(self._model(model, WALKS))
         last = GraphicalModel(purchase.sizes, last.rows, multiplied(last.potentials, self._masks(last)))
-        fine = {purchase.specs[number].column: self._fine(number, last) for number in purchase.fines if purchase.fine}
+        fine = {
+            purchase.specs[number].column: self.fine.get(number) or self._fine(number, last)
+            for number in (purchase.fines if purchase.fine else ())
+        }
         last = self._matched(last, fine) if purchase.sums else last
         facts = purchase.target, fine, purchase.order
         table = SyntheticTable(purchase.schema, purchase.specs, last, tuple(self.bought), None, *facts)
         return replace(table, error=self._checked_error(table, unknown)) if purchase.checks else table
+
+    def _moved(self, model: GraphicalModel) -> GraphicalModel:
+        """Moves cells of numbers to where fine histograms show rows; returns the model of columns.
+
+        Half of the weight is even over the cells before, so tails keep cells, in which tables of pairs count rows.
+        """
+        specs, moved = [*self.purchase.specs], dict[Clique, Bought]()
+        before = {table.columns: table.counts for table in self.bought}
+        for number in self.purchase.moved:
+            fine = self.fine[number] = self._fine(number, model)
+            firsts, name = grid_edges(self.purchase.schema, specs[number])[:-1], specs[number].column
+            homes = np.searchsorted(firsts, fine.starts, side="right") - 1
+            weights = fine.shares(firsts, model.marginal((number,))) + 1 / len(firsts) / np.bincount(homes)[homes]
+            # A piece that has as much as a cell counts as one.
+            starts = fine.tenths(np.minimum(weights, 2 / len(firsts)), len(firsts))
+            specs[number] = replace(fine, starts=starts).spec(self.purchase.schema.numeric(name), name)
+            places, missing = np.searchsorted(fine.starts, starts), before[(number,)][len(firsts) :]
+            deviation = fine.deviation * math.sqrt(np.diff(places, append=len(fine.starts)).max())
+            counts = np.append(np.add.reduceat(fine.counts, places), missing)
+            moved[(number,)] = Bought((number,), counts, deviation, self.purchase.fine)
+        self.bought = [moved.get(table.columns, table) for table in self.bought]
+        self.purchase = replace(self.purchase, specs=tuple(specs))
+        return self._model(None)
 
     def _related(self, model: GraphicalModel) -> GraphicalModel:
         """The model without the cells that declared orders and detected relations exclude.
@@ -89,7 +117,7 @@ class Fitting:
         hidden_share = 1.0 if purchase.sums else HIDEABLE
         for number, spec in enumerate(purchase.specs):
             if spec.column in purchase.schema.numeric_columns and not purchase.schema.numeric(spec.column).cuts:
-                cells = limits(purchase.schema, spec, spec.column).shape[1]
+                cells = len(grid_edges(purchase.schema, spec)) - 1
                 rows = model.marginal((number,)) * model.rows
                 self.seen[number] = clear = occupied(rows, self.bought, number, cells, hidden_share)
                 weight = HIDDEN / np.maximum(rows * (~clear).sum(), HIDDEN) if number in purchase.summed else 0.0
@@ -99,12 +127,12 @@ class Fitting:
     def _fine(self, number: int, model: GraphicalModel) -> FineNumbers:
         purchase, spec = self.purchase, self.purchase.specs[number]
         column = purchase.schema.numeric(spec.column)
-        firsts = np.unique(bind(spec, purchase.schema).axes[0].edges(column.cells))
-        starts = pieces(firsts, model.marginal((number,))[: len(firsts) - 1], column)
+        edges = grid_edges(purchase.schema, spec)
+        starts = pieces(edges, model.marginal((number,))[: len(edges) - 1], column)
         fine = FineNumbers(starts, np.zeros(len(starts)), purchase.deviation(purchase.fine))
         counts = self.handle.partition(fine.spec(column, spec.column)).noisy_count(epsilon=purchase.fine)
         fine = replace(fine, counts=np.asarray(counts, dtype=np.float64)[: len(starts)])
-        middles, shares = fine.ends(column).mean(axis=0), fine.shares(firsts[:-1], model.marginal((number,)))
+        middles, shares = fine.ends(column).mean(axis=0), fine.shares(edges[:-1], model.marginal((number,)))
         far = middles[shares > 0] - shares @ middles / max(float(shares.sum()), TINY)
         return replace(fine, unsure=fine.deviation * float(np.linalg.norm(far)) / model.rows)
 
@@ -119,7 +147,7 @@ class Fitting:
         for number in purchase.summed:
             spec, cells = purchase.specs[number], model.marginal((number,))
             name, column = spec.column, purchase.schema.numeric(spec.column)
-            firsts = np.unique(bind(spec, purchase.schema).axes[0].edges(column.cells))[:-1]
+            firsts = grid_edges(purchase.schema, spec)[:-1]
             homes[name] = np.searchsorted(firsts, fine[name].starts, side="right") - 1
             shares[name], ends[name] = fine[name].shares(firsts, cells), fine[name].ends(column)
             low, high = spans[name] = matching.spread(shares[name], ends[name].mean(axis=0), purchase.reach)
@@ -133,7 +161,10 @@ class Fitting:
         marginals: dict[Clique, np.ndarray] = {}
         for number, means in zip(purchase.summed, numbers, strict=True):
             name = purchase.specs[number].column
-            tilted = matching.tilt(shares[name], features[name], means, noise, worth)
+            cells = matching.features(limits(purchase.schema, purchase.specs[number]), spans[name])
+            of_cell = margin_noise(self.bought, number, purchase.sizes[number]) / model.rows
+            least = matching.least_worth(shares[name], features[name], cells, of_cell)
+            tilted = matching.tilt(shares[name], features[name], means, noise, np.maximum(worth, least))
             after = np.bincount(homes[name], tilted, purchase.sizes[number])
             after[homes[name][-1] + 1 :] = max(0.0, 1 - float(tilted.sum()))  # of the cell of missing values
             marginals[(number,)] = after

@@ -9,7 +9,8 @@ little as possible: the rows of each piece of numbers z are multiplied by exp(a 
 
 Here q are the model's shares, m and s the noisy means of z and z², and r the noise's variance times a number of rows
 n. The solution is the most likely model if its means count like those of n rows. The answers determine n: if the means
-of all columns are off by t deviations beyond noise, it is 1 / t².
+of all columns are off by t deviations beyond noise, it is 1 / t². It is more for a column whose histograms have less
+noise than that.
 
 Ranges are as wide as noise allows. A range of k deviations on each side leaves noise of k² times the norm in a mean
 square. Typical numbers are then 1 / k of the range, so the norm is small, and the noise of means does not grow with k.
@@ -25,6 +26,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from miners.synthesizer.fine_numbers import HIDING
 from miners.synthesizer.graphical_model import TINY
 
 WORTH = 100.0  # the largest number of rows for which a model's means count
@@ -78,6 +80,22 @@ def worth(
     hidden = noise**2 * (len(means) + math.sqrt(5 * len(means)))
     gaps = ((numbers - means) ** 2).sum(axis=0) - hidden
     return 1 / np.maximum(1 / WORTH, gaps / np.maximum((squares - means**2).sum(axis=0), TINY))
+
+
+def least_worth(shares: np.ndarray, features: np.ndarray, cells: np.ndarray, noise: float) -> np.ndarray:
+    """The least numbers of rows for which the mean and the square of a column count, shape (2,).
+
+    The mean of so many rows has the variance that noise leaves in the model's mean, if it hides ``HIDING`` of its
+    deviations in each cell.
+
+    Args:
+        shares: The share of rows of each piece, shape (pieces,).
+        features: The mean number and square of each piece, shape (pieces, 2).
+        cells: The same means of each cell of the model, shape (cells, 2).
+        noise: The deviation of the noise in the share of each cell.
+    """
+    hidden = (HIDING * noise) ** 2 * (cells**2).sum(axis=0)
+    return np.asarray((shares @ features**2 - (shares @ features) ** 2) / np.maximum(hidden, TINY))
 
 
 def features(ends: np.ndarray, span: tuple[float, float]) -> np.ndarray:

@@ -79,6 +79,7 @@ class Purchase:
         target: The column whose tables weigh more; None for none.
         logged: Tables that the log had before.
         order: Pairs of numeric columns; the first is never the larger.
+        kept: The columns whose cells the caller chose.
     """
 
     schema: Schema
@@ -87,6 +88,7 @@ class Purchase:
     target: str | None
     logged: tuple[Bought, ...] = ()
     order: tuple[tuple[str, str], ...] = ()
+    kept: tuple[str, ...] = ()
 
     @property
     def total(self) -> Epsilon:
@@ -113,7 +115,7 @@ class Purchase:
         masks: dict[Clique, np.ndarray] = {}
         for low, high in self.order:
             first, second = numbers[low], numbers[high]
-            lows, highs = limits(self.schema, self.specs[first], low), limits(self.schema, self.specs[second], high)
+            lows, highs = (limits(self.schema, self.specs[number]) for number in (first, second))
             fits = possible(lows, highs, (self.sizes[first], self.sizes[second]))
             masks[min(first, second), max(first, second)] = fits if first < second else fits.T
         return masks
@@ -154,6 +156,18 @@ class Purchase:
     def summed(self) -> list[int]:
         """The columns whose sums are queried: those without cuts in the policy."""
         return [number for number in self.fines if not self.schema.numeric(self.specs[number].column).cuts]
+
+    @property
+    def moved(self) -> list[int]:
+        """The columns whose cells move to where rows are: all whose cells nobody chose; none if noise hides a cell.
+
+        Tables in the log keep their cells.
+        """
+        # Counts with a known sum: their noise up to any piece is at most half the root of their number.
+        if not self.fine or self.deviation(self.fine) * math.sqrt(PIECES * WIDTHS / 2) > self.schema.max_rows / WIDTHS:
+            return []
+        chosen = {*self.kept, *(self.specs[number].column for table in self.logged for number in table.columns)}
+        return [number for number in self.summed if self.specs[number].column not in chosen]
 
     @cached_property
     def reach(self) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 
 from miners.synthesizer.graphical_model import Clique, Measurement
 from pinq.errors import QueryError
-from pinq.language.specs import Spec, bind
+from pinq.language.specs import Cuts, Values, bind
 from pinq.public.schema import Schema
 
 MEETINGS = 30  # rounds of random pairs of a cell's rows; each round mends about half of the wrong rows
@@ -45,10 +45,14 @@ def ordered(schema: Schema, columns: Sequence[str], order: Any) -> tuple[tuple[s
     return tuple((low, high) for low, high in order)
 
 
-def limits(schema: Schema, spec: Spec, name: str) -> np.ndarray:
+def grid_edges(schema: Schema, spec: Values | Cuts) -> np.ndarray:
+    """Returns the first grid cell of each cell of a numeric column, and the first beyond its bounds."""
+    return np.unique(bind(spec, schema).axes[0].edges(schema.numeric(spec.column).cells))
+
+
+def limits(schema: Schema, spec: Values | Cuts) -> np.ndarray:
     """Returns the ends of each cell of a numeric column as numbers, shape (2, cells)."""
-    column = schema.numeric(name)
-    edges = np.unique(bind(spec, schema).axes[0].edges(column.cells))
+    column, edges = schema.numeric(spec.column), grid_edges(schema, spec)
     return float(column.lower) + float(column.width) * np.array([edges[:-1], edges[1:]])
 
 
@@ -79,6 +83,12 @@ def determined(table: np.ndarray, deviation: float) -> np.ndarray | None:
     return possible if table[~possible].sum() <= noise < usual / TELLING else None
 
 
+def margin_noise(bought: Sequence[Measurement], number: int, cells: int) -> float:
+    """The deviation of the noise in the rows of each cell of a column, in the most exact table that has it."""
+    # In a table of 12 x 5 cells, each of the twelve sums has the noise of five cells.
+    return min(table.deviation * math.sqrt(len(table.counts) / cells) for table in bought if number in table.columns)
+
+
 def occupied(
     rows: np.ndarray, bought: Sequence[Measurement], number: int, cells: int, hidden_share: float = 1.0
 ) -> np.ndarray:
@@ -86,9 +96,7 @@ def occupied(
 
     The farthest cells are emptied first, with at most ``hidden_share`` of the rows.
     """
-    # In a table of 12 x 5 cells, each of the twelve sums has the noise of five cells.
-    tables = [table for table in bought if number in table.columns]
-    noise = min(table.deviation * math.sqrt(len(table.counts) / len(rows)) for table in tables)
+    noise = margin_noise(bought, number, len(rows))
     with_number = rows[:cells]
     median = int(np.searchsorted(with_number.cumsum(), with_number.sum() / 2))
     plain = [*np.flatnonzero(with_number > PLAIN * noise).tolist(), min(median, cells - 1)]

@@ -87,7 +87,8 @@ class Synthesizer(Miner):
         epsilon: The cost of ``fit``, in the policy's own terms.
         columns: The columns of the model. None for all.
         cuts: Cut points for numeric columns, ``{"age": [30, 45]}``, or a number of intervals. Without:
-            the cuts that the policy declares, else intervals of equal width and round numbers.
+            the cuts that the policy declares, else intervals of equal width and round numbers. If noise
+            allows, these intervals then move to where rows are.
         order: Pairs of numeric columns of the model of which the first is never the larger, like ``[("from", "to")]``.
             Their tables are queried first, and synthetic rows keep the order.
         random_state: Seed of the public randomness, which draws pairs.
@@ -209,7 +210,8 @@ class Synthesizer(Miner):
             cuts = {**self._single_values(schema, names), **(cuts or {})}
         specs = attribute_cells(schema, None, names, cuts, Grid(WIDTHS))
         order = ordered(schema, [spec.column for spec in specs], self.order)
-        fit = SynthesizerFit(schema, tuple(specs), total, target, order=order, random_state=self.random_state)
+        kept, state = tuple(self.cuts or ()), self.random_state
+        fit = SynthesizerFit(schema, tuple(specs), total, target, order=order, kept=kept, random_state=state)
         if not fit.single or (fit.pairs and not fit.round):
             raise QueryError(f"is {total}, too little for {many(len(specs), 'column')}", parameter="epsilon")
         return fit

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from html import escape
@@ -26,11 +26,11 @@ from miners.fitted.node import split_in, split_out
 from miners.pictures import RED, Axes, axes_of
 from miners.synthesizer.fine_numbers import HIDING, FineNumbers, Interval, fine_of
 from miners.synthesizer.graphical_model import TINY, Clique, GraphicalModel, Measurement, multiplied
-from miners.synthesizer.relations import in_order, ordered
+from miners.synthesizer.relations import grid_edges, in_order, limits, ordered
 from miners.tables.columns import Condition
 from miners.tables.table import NUMBERS, Table
 from pinq.errors import QueryError
-from pinq.language.specs import Axis, Cuts, Spec, Values, bind
+from pinq.language.specs import Cuts, Spec, Values, bind
 from pinq.public.checks import is_whole, many, whole_number
 from pinq.public.epsilon import Epsilon, laplace_interval
 from pinq.public.schema import Numeric, Schema
@@ -241,14 +241,14 @@ class SyntheticTable:
             if spec.column not in self.schema.numeric_columns:
                 continue
             column, cells = self.schema.numeric(spec.column), self.model.marginal((number,))
-            starts, nexts = self._stretches(bind(spec, self.schema).axes[0], column)
+            starts = grid_edges(self.schema, spec)[:-1]
             fine = self._fine(spec.column, starts)
             ends, shares = fine.ends(column), fine.shares(starts, cells)
             shares = shares / max(float(shares.sum()), TINY)
             middles = ends.mean(axis=0)
             mean = float(shares @ middles)
             deviation = math.sqrt(float(shares @ ((middles - mean) ** 2 + (ends[1] - ends[0]) ** 2 / 12)))
-            far = np.abs(float(column.lower) + float(column.width) * np.array([starts, nexts]) - mean).max(axis=0)
+            far = np.abs(limits(self.schema, spec) - mean).max(axis=0)
             alone = min((each.deviation for each in self.bought if each.columns == (number,)), default=math.nan)
             of_cells = alone / self.model.rows
             unsure = of_cells * float(np.linalg.norm(far)) if fine.unsure is None else fine.unsure
@@ -269,11 +269,11 @@ class SyntheticTable:
         if fine is None:
             return spec, np.eye(axis.size)
         column = self.schema.numeric(spec.column)
-        starts, _ = self._stretches(axis, column)
+        starts = grid_edges(self.schema, spec)[:-1]
         cuts = fine.tenths(fine.shares(starts, self.model.marginal((number,))), TENTHS)
         if len(cuts) < 2:
             return spec, np.eye(axis.size)
-        spec_of_tenths = Cuts(spec.column, tuple(column.cut_before(start) for start in cuts[1:].tolist()))
+        spec_of_tenths = replace(fine, starts=cuts).spec(column, spec.column)
         parts = np.zeros((axis.size, bind(spec_of_tenths, self.schema).size))
         for tenth, within in enumerate(zip(cuts, [*cuts[1:], column.cells], strict=True)):
             parts[: len(starts), tenth] = fine.weights(starts, column.cells, within)
@@ -354,11 +354,8 @@ class SyntheticTable:
                 raise ValueError("its number of rows, or the noise of a table, is not positive")
             error = None if stored["error"] is None else FINITE(stored["error"]).item()
             numeric = {spec.column: spec for spec in specs if spec.column in schema.numeric_columns}
-            firsts = {
-                name: np.unique(bind(spec, schema).axes[0].edges(schema.numeric(name).cells))
-                for name, spec in numeric.items()
-            }
-            fine = fine_of(stored.get("fine", {}), firsts)
+            edges = {name: grid_edges(schema, spec) for name, spec in numeric.items()}
+            fine = fine_of(stored.get("fine", {}), edges)
             order = ordered(schema, [spec.column for spec in specs], stored.get("order", []))
             return cls(schema, specs, model, bought, error, stored["target"], fine, order)
         except (KeyError, TypeError, ValueError, OverflowError) as problem:
@@ -407,7 +404,7 @@ class SyntheticTable:
     ) -> np.ndarray:
         """Numbers for the cells of a column, NaN for missing values."""
         column = self.schema.numeric(spec.column)
-        starts, _ = self._stretches(bind(spec, self.schema).axes[0], column)
+        starts = grid_edges(self.schema, spec)[:-1]
         missing = cells >= len(starts)
         filled, within = np.where(missing, 0, cells), (0, column.cells)
         if isinstance(condition, tuple):
@@ -437,11 +434,6 @@ class SyntheticTable:
         low, high = (None if end is None else column.threshold(end, name) for end in condition)
         return 0 if low is None else low, column.cells if high is None else high
 
-    def _stretches(self, axis: Axis, column: Numeric) -> tuple[np.ndarray, np.ndarray]:
-        """The first grid cell of each part of a numeric column, and the first of the next, without missing values."""
-        edges = np.unique(axis.edges(column.cells))
-        return edges[:-1], edges[1:]
-
     def _weights(self, spec: Values | Cuts, condition: Condition) -> np.ndarray:
         """The share of each part of a column that meets a condition."""
         column = self.schema.column(spec.column)
@@ -454,7 +446,7 @@ class SyntheticTable:
             return np.array([float(label in wanted) for label in axis.labels])
         if not isinstance(condition, tuple) or len(condition) != 2:
             raise QueryError(f"is {condition!r}", parameter=spec.column, allowed="a pair (low, high), or None")
-        starts, _ = self._stretches(axis, column)
+        starts = grid_edges(self.schema, spec)[:-1]
         within = self._within(column, spec.column, condition)
         weights = self._fine(spec.column, starts).weights(starts, column.cells, within)
         return np.concatenate([weights, np.zeros(axis.size - len(weights))])

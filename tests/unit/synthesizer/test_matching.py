@@ -10,7 +10,7 @@ import pytest
 import pinq
 from miners import Synthesizer
 from miners.synthesizer.graphical_model import Clique, GraphicalModel
-from miners.synthesizer.matching import features, limit, reached, spread, tilt, worth
+from miners.synthesizer.matching import features, least_worth, limit, reached, spread, tilt, worth
 
 ROWS = 4_000
 NUMBERS = ["age", "income", "spent", "opened"]
@@ -150,6 +150,15 @@ def test_models_are_worth_as_many_rows_as_sums_say() -> None:
     moved = worth(shares, known, np.array([means + np.array([0, 0.3])] * 4), 0.01)
     assert moved[0] == 100
     assert moved[1] < 2
+
+
+def test_a_column_that_histograms_know_better_than_sums_keeps_its_mean() -> None:
+    """Noise in sums moves it by no more than the noise that histograms may have left in it."""
+    shares, known = np.full(9, 1 / 9), np.column_stack([np.linspace(-1, 1, 9), np.linspace(-1, 1, 9) ** 2])
+    sums = shares @ known + 0.1
+    for noise, moved in ((0.0, 0.0), (1e-3, 1e-3), (1.0, 0.1)):
+        found = tilt(shares, known, sums, 0.05, least_worth(shares, known, known, noise)) @ known - shares @ known
+        assert found == pytest.approx(moved, rel=0.3, abs=1e-3), noise
 
 
 def test_sums_that_noise_hides_are_not_bought() -> None:
