@@ -427,7 +427,8 @@ def noise_edge(deviation: float, entries: int) -> float:
 def scale_products(schema: Schema, columns: Sequence[str]) -> Products:
     """The sums and squares of the numeric columns among ``columns``, over their bounds."""
     numeric = tuple(name for name in columns if name in schema.numeric_columns)
-    return Products(numeric, pairs="squares", limit=1 + SCALE_NORM * len(numeric), missing=True)
+    missing = any(schema.numeric_columns[name].nullable for name in numeric)
+    return Products(numeric, pairs="squares", limit=1 + SCALE_NORM * len(numeric), missing=missing)
 
 
 def scale_line(schema: Schema, columns: Sequence[str], epsilon: Epsilon) -> PlanLine:

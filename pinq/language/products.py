@@ -31,7 +31,7 @@ import numpy as np
 from pinq.errors import QueryError
 from pinq.language.derivatives import LOSSES, AnyDerivatives, PairPacking, RowFunction, RowMeasure
 from pinq.language.specs import Axis, Values, bind
-from pinq.public.checks import TupleOf, is_number, require_bool
+from pinq.public.checks import Switch, TupleOf, is_number, require_bool
 from pinq.public.schema import Numeric, Schema, Value
 
 ENTRY = 2**12  # units of an entry: 1 is 4,096
@@ -203,7 +203,7 @@ class Products(RowFunction[ProductVectors]):
     fixed: str | None = None
     pairs: Pairs = "all"
     limit: float | None = None
-    missing: bool = False
+    missing: Switch = False
     kind: Literal["products"] = field(default="products", repr=False)
 
     unit = UNIT

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal
@@ -153,6 +154,9 @@ T = TypeVar("T")
 
 TupleOf = Annotated[tuple[T, ...], Field(fail_fast=True)]
 """A tuple of any length; reading ends at its first wrong item."""
+
+Switch = Annotated[bool, Field(exclude_if=operator.not_)]
+"""A truth value that texts have only if it is true. A field that is added later keeps earlier texts by it."""
 
 
 def require_bounded(text: str | bytes) -> None:

@@ -14,7 +14,9 @@ import pytest
 
 from pinq import Balance, ClassCount, Cuts, EnoughRows, Gini, Groups, Logistic, Points, QueryError, Shards, Values
 from pinq.curator.verbs import PREPARE, prepare
+from pinq.language.products import VECTORS
 from pinq.language.queries import UNSAID, Answer, Query, Request
+from pinq.language.scores import SCORES
 from pinq.ledger.composition import Demand
 from pinq.ledger.events import LoggedQuery
 from pinq.public.epsilon import Epsilon
@@ -38,6 +40,13 @@ def test_an_old_charge_is_known_again(old: dict[str, Any], schema: Schema) -> No
     noise = query.noise(Fraction(request.epsilon))
     assert (noise.scale, noise.grid) == (old["scale"], old["grid"])
     assert Answer.from_json(old["answer"]).to_json() == old["answer"]
+
+
+def test_old_charges_are_of_every_vector_and_score() -> None:
+    """A field that is added to one of them would else change its texts, and an old answer would be paid again."""
+    asked = [json.loads(old["request"]) for old in GOLDEN]
+    named = [request.get(field) for request in asked for field in ("column", "score")]
+    assert {one["kind"] for one in named if isinstance(one, dict)} == VECTORS.keys() | SCORES.keys()
 
 
 def test_an_old_answer_is_given_again(in_memory: Callable[..., Any]) -> None:
