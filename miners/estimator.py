@@ -102,7 +102,7 @@ class Parameterised:
         Raises:
             QueryError: The parameter does not exist. The error is a ValueError, too.
         """
-        names, by_outer = self.param_names(), defaultdict[str, dict[str, object]](dict)
+        names, by_outer = self.param_names(), defaultdict[str, dict[Any, object]](dict)
         for name, value in params.items():
             outer, nested, key = name.partition("__")
             if outer not in names:
@@ -112,10 +112,10 @@ class Parameterised:
                 )
             if nested and not _has_params(params.get(outer, getattr(self, outer))):
                 raise QueryError(f"{type(self).__name__} has no parameter {name!r}: {outer!r} has none of its own.")
-            by_outer[outer][key] = value
+            by_outer[outer][key if nested else None] = value
         for outer, values in by_outer.items():
-            if "" in values:
-                setattr(self, outer, values.pop(""))
+            if None in values:
+                setattr(self, outer, values.pop(None))
             if values:
                 getattr(self, outer).set_params(**values)
         return self

@@ -53,6 +53,8 @@ def test_parameters_of_parameters_are_set_by_both_names() -> None:
     assert outer.target == "z"
     assert get_tags(outer).estimator_type == "classifier"
     assert cloned(outer).estimator is not outer.estimator
+    with pytest.raises(QueryError, match="DiffPID3 has no parameter ''"):
+        outer.set_params(estimator__=5)
 
 
 def test_a_parameter_that_is_not_there_is_named_and_none_is_set() -> None:
