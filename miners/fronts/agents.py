@@ -70,7 +70,7 @@ def _list_of(value: object) -> object:
 
 
 Loss = Annotated[float | str, Field(description="What the answer may cost, for example 0.05.")]
-Names = Annotated[list[str], BeforeValidator(_list_of)]
+Names = Annotated[list[str], Field(fail_fast=True), BeforeValidator(_list_of)]
 
 
 class Arguments(BaseModel):
@@ -135,7 +135,7 @@ class Tool:
         except ValidationError as error:
             fields = self.takes.model_fields.items()
             names = ", ".join(f"{name}{'' if field.is_required() else ' (or not)'}" for name, field in fields)
-            raise QueryError(f"`{self.name}` takes {names or 'nothing'}.\n{problems(error)}") from None
+            raise QueryError(f"`{self.name}` takes {names or 'nothing'}.\n{problems(error)[:500]}") from None
 
 
 @dataclass

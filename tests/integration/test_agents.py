@@ -144,6 +144,14 @@ def test_an_error_says_what_was_wrong_and_what_remains(name: str, arguments: Any
     assert told.text.endswith("Epsilon 1 of 1 remains, 0.5 of 0.5 in this session; a call may cost at most 0.2.")
 
 
+def test_an_error_is_short_however_many_arguments_are_wrong(handle: Any) -> None:
+    many = {"kind": "crosstab", "epsilon": 1}
+    for wrong in (many | {"columns": [1] * 1000}, many | {f"of{number}": 1 for number in range(1000)}):
+        answered = Agent(handle, 1, 1).call("price_table", wrong)
+        assert answered.is_error
+        assert len(answered.text) < 1000
+
+
 def test_each_number_names_its_value() -> None:
     """Also 0 and False, which are values like any other."""
     columns = {"k": Categorical(values=(0, 1)), "f": Categorical(values=(True, False))}
