@@ -427,7 +427,9 @@ def noise_edge(deviation: float, entries: int) -> float:
 def scale_products(schema: Schema, columns: Sequence[str]) -> Products:
     """The sums and squares of the numeric columns among ``columns``, over their bounds."""
     numeric = tuple(name for name in columns if name in schema.numeric_columns)
-    missing = any(schema.numeric_columns[name].nullable for name in numeric)
+    nullable = sum(schema.numeric_columns[name].nullable for name in numeric)
+    # Where so many entries do not fit, a missing number counts as the middle of the bounds here.
+    missing = 0 < nullable < MAX_ENTRIES - len(numeric)
     return Products(numeric, pairs="squares", limit=1 + SCALE_NORM * len(numeric), missing=missing)
 
 

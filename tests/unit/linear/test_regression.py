@@ -15,6 +15,7 @@ import pinq
 from benchmarks.accuracy.linear_cases import REAL, Case, cases, least_squares
 from benchmarks.harness.publish import RESULTS
 from miners import FitWarning, LinearRegression
+from miners.linear.moments import scale_products
 from miners.linear.regression import NOT_ESTIMATED, NoisySums
 from miners.tables import correlation
 from pinq.errors import QueryError
@@ -202,6 +203,16 @@ def test_coefficients_become_least_squares_as_epsilon_grows() -> None:
     assert off[1] < 0.02 < off[0]
     assert "far rows lose" in texts[0]
     assert "least squares of all rows" in texts[1]
+
+
+@pytest.mark.parametrize(("count", "asked"), [(127, True), (128, False), (200, False)])
+def test_as_many_columns_with_missing_numbers_fit_as_without(count: int, asked: bool) -> None:
+    """Their entries for missing numbers are left out where all do not fit."""
+    many = {f"n{number}": Numeric(lower=0, upper=10, nullable=True) for number in range(count)}
+    schema = Schema(max_rows=100, columns={**many, "y": Numeric(lower=0, upper=1)})
+    products = scale_products(schema, list(many))
+    assert products.missing == asked
+    products.check(schema)
 
 
 def test_a_missing_number_counts_as_the_mean_of_its_column() -> None:
