@@ -144,7 +144,7 @@ def measured(served: Curator, form: str, size: int, epsilon: str, quiet: float) 
         cast(Any, served._engine).forget()  # what was counted for an earlier question: a price is of one that is new
         slow = [loop() for _ in range(LOOPS)]
         began = time.process_time()
-        served.ask("ana", Request.received(text)).to_json()
+        served.ask("ana", Request.received(text))
         taken = time.process_time() - began
         slow += [loop() for _ in range(LOOPS)]
         least, spent = min(least, taken * quiet / statistics.mean(slow)), spent + taken

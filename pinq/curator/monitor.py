@@ -293,7 +293,7 @@ class Curator:
                 grid=work.noise.grid,
                 rows=released.rows,
             )
-            return answer, answer.to_json()
+            return answer, answer.text
         except Stopped:
             _log.warning("request %s (%s) was stopped after its charge", request.id, prepared.about)
             raise EngineError() from None

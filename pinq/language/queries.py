@@ -539,9 +539,6 @@ class Answer(_Frozen):
         """Its JSON, written once: the ledger and the analyst get the same text."""
         return self.model_dump_json(exclude_none=True)
 
-    def to_json(self) -> str:
-        return self.text
-
     @classmethod
     def from_json(cls, text: str | bytes) -> Answer:
         return cls.model_validate_json(text)

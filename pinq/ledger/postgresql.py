@@ -149,14 +149,13 @@ class PostgreSQL(Database):
     def _run(self, statements: str, values: Sequence[object] = ()) -> list[Row]:
         """Runs statements that are sent together; returns the rows of the last one."""
         self._late[0] = time.monotonic() + self._patience
-        cursor = self._cursor
         try:
-            cursor.execute(statements, values or None)
-            while cursor.nextset():
+            self._cursor.execute(statements, values or None)
+            while self._cursor.nextset():
                 pass
-            if statements.endswith("COMMIT") and cursor.statusmessage != "COMMIT":
+            if statements.endswith("COMMIT") and self._cursor.statusmessage != "COMMIT":
                 raise self._psycopg.OperationalError("the server did not commit")
-            return [] if cursor.rownumber is None else cursor.fetchall()
+            return [] if self._cursor.rownumber is None else self._cursor.fetchall()
         finally:
             self._late[0] = math.inf
 

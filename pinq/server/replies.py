@@ -172,8 +172,8 @@ def query(visit: Visit, body: bytes, schema: str | None) -> str:
             stored = dataset.curator.stored_answer(grant.analyst, request, str(schema))
             if stored is None:
                 raise QueryError(CHANGED)
-            return stored.to_json()  # a paid answer that was lost on its way outlives the policy
-        return dataset.curator.ask(grant.analyst, request, visit.deadline).to_json()
+            return stored.text  # a paid answer that was lost on its way outlives the policy
+        return dataset.curator.ask(grant.analyst, request, visit.deadline).text
 
 
 @unspent()

@@ -70,7 +70,7 @@ class Adversary:
         """The answer and its text, as ``Curator._answer`` has them."""
         self.asked += 1
         answer = self.answered(request)
-        return answer, answer.to_json()
+        return answer, answer.text
 
     def answered(self, request: Request) -> Answer:
         """The answer to a request."""

@@ -63,7 +63,7 @@ def test_an_old_ledger_replays_to_the_same_balances(ledger: Ledger) -> None:
 def test_requests_and_answers_are_the_same_text(exchange: dict[str, str]) -> None:
     """What crossed the wire is read, and written again byte for byte."""
     assert Request.received(exchange["request"]).to_json() == exchange["request"]
-    assert Answer.from_json(exchange["answer"]).to_json() == exchange["answer"]
+    assert Answer.from_json(exchange["answer"]).text == exchange["answer"]
 
 
 def test_an_old_request_id_finds_the_answer_that_was_paid(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_an_old_request_id_finds_the_answer_that_was_paid(tmp_path: Path) -> Non
         handle = pinq.open(policy, analyst=analyst, data=rows(10))
         for exchange in EXCHANGES:
             if exchange["analyst"] == analyst:
-                assert handle._session.ask(Request.received(exchange["request"])).to_json() == exchange["answer"]
+                assert handle._session.ask(Request.received(exchange["request"])).text == exchange["answer"]
         assert int(handle.budget.spent * 10**9) == BALANCES["grants"][analyst]["spent"]
 
 

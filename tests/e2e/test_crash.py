@@ -50,7 +50,7 @@ def work(name):
     number = 0
     while True:
         request = Request(id=f"{name}-{number // 2}", verb="noisy_count", epsilon="0.5")
-        os.write(1, (request.id + " " + curator.ask(name, request).to_json() + "\\n").encode())
+        os.write(1, (request.id + " " + curator.ask(name, request).text + "\\n").encode())
         number += 1
 
 for line in sys.stdin:

@@ -247,10 +247,10 @@ def test_what_crosses_the_wall_carries_no_seed(granted: Callable[..., Any]) -> N
     """Answers, history and a released model hold nothing from which noise could be drawn again."""
     handle = granted(10)
     answer = handle._session.ask(Request(id="x", verb="noisy_count", epsilon="0.1"))
-    assert set(json.loads(answer.to_json())) == {"id", "verb", "epsilon", "values", "chosen", "scale", "grid"}
+    assert set(json.loads(answer.text)) == {"id", "verb", "epsilon", "values", "chosen", "scale", "grid"}
     model = DiffPID3(epsilon=1, max_depth=2).fit(handle, "income").to_json()
     for text in (
-        answer.to_json(),
+        answer.text,
         model,
         handle.history().to_json(date_format="iso"),
         repr(handle),

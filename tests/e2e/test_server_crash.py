@@ -52,7 +52,7 @@ def test_killed_again_and_again_while_clients_ask(ledger_of: str | None, tmp_pat
                 while not stop.is_set():
                     # Every third question is an old one.
                     name = f"{number}-{asked // 3 if asked % 3 == 2 else asked}"
-                    answer = handle._session.ask(Request(id=name, verb="noisy_count", epsilon="0.0001")).to_json()
+                    answer = handle._session.ask(Request(id=name, verb="noisy_count", epsilon="0.0001")).text
                     assert seen[number].setdefault(name, answer) == answer, "an answer was given twice with other noise"
                     asked += 1
         except BaseException as error:
@@ -90,7 +90,7 @@ def test_killed_again_and_again_while_clients_ask(ledger_of: str | None, tmp_pat
     assert len(charged) == len(set(charged)), "a request was charged twice"
     for number in range(CLIENTS):
         analyst = f"ana{number}"
-        stored = {name: Answer.from_json(given).to_json() for name, given in ledger.log.answers(analyst).items()}
+        stored = {name: Answer.from_json(given).text for name, given in ledger.log.answers(analyst).items()}
         assert stored == seen[number], "an answer was lost, or given and not kept"
         assert {name for who, name in charged if who == analyst} == set(stored), "a charge has no answer"
         assert ledger.grants()[analyst].spent == Epsilon.of("0.0001") * len(stored)

@@ -49,7 +49,7 @@ def lost(request: httpx.Request) -> httpx.Response:
 
 
 def answered(_: httpx.Request) -> httpx.Response:
-    return httpx.Response(200, text=ANSWER.to_json())
+    return httpx.Response(200, text=ANSWER.text)
 
 
 @pytest.fixture

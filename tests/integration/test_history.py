@@ -21,7 +21,7 @@ from tests.support.requests.recorded_calls import noting
 
 WHOLE = Demand.of(PartSet([Block(Part())]))
 VALUES = (7,) * 10
-LENGTH = len(Answer(id="r0", verb="noisy_count", epsilon="0.1", values=VALUES).to_json())
+LENGTH = len(Answer(id="r0", verb="noisy_count", epsilon="0.1", values=VALUES).text)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def ledger() -> Iterator[Ledger]:
             opened.charge("ana", f"r{number}", WHOLE, Epsilon(2), LoggedQuery(about=str(number)))
             if number < 9:
                 answer = Answer(id=f"r{number}", verb="noisy_count", epsilon="0.1", values=VALUES)
-                opened.answer("ana", f"r{number}", answer.to_json())
+                opened.answer("ana", f"r{number}", answer.text)
         yield opened
 
 

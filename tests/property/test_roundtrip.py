@@ -338,7 +338,7 @@ def test_requests_survive_the_wire(request: Request) -> None:
 @CROSSINGS
 def test_answers_survive_the_ledger(answer: Answer) -> None:
     """An answer reads back with every digit: 64-bit counts, floats, and the chosen specs, types of their values included."""
-    again = Answer.from_json(answer.to_json())
+    again = Answer.from_json(answer.text)
     assert again == answer
     assert repr(again) == repr(answer)
 

@@ -118,4 +118,4 @@ def test_what_is_reserved_for_an_answer_is_never_less_than_its_text(in_memory: C
     ]
     for request in asked:
         reserved = request.answer_bytes(curator.schema)
-        assert len(curator.ask(analyst, request).to_json()) <= reserved, request.id
+        assert len(curator.ask(analyst, request).text) <= reserved, request.id
