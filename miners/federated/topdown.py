@@ -370,6 +370,7 @@ class FederatedTopDown(OwnersMiner, Classifier, GrownMiner):
     """
 
     _former = "DPTopDown"
+    _other = "FederatedScorecardRegressor"
     _noted_as = "card"
     _made = "Tree"
     epsilon: EpsilonLike = NOT_GIVEN

@@ -425,6 +425,8 @@ class DiPriMeForestClassifier(Classifier, DiPriMeForest):
         (3, 1.0)
     """
 
+    _other = "DiPriMeForestRegressor"
+
 
 class DiPriMeForestRegressor(Regressor, DiPriMeForest):
     """A forest that predicts the mean of a numeric column.
@@ -456,3 +458,5 @@ class DiPriMeForestRegressor(Regressor, DiPriMeForest):
         >>> forest.fit(handle, "hours_per_week").predict(rows.head(5)).shape
         (5,)
     """
+
+    _other = "DiPriMeForestClassifier"

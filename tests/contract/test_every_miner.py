@@ -27,7 +27,9 @@ from sklearn.exceptions import NotFittedError
 from miners import DiPriMeForestClassifier, Federation, FitWarning
 from miners.budget.plan import loss_text
 from miners.estimator import FitPlan, cloned
+from miners.federated.owners_miner import OwnersMiner
 from miners.fitted.model_card import determination
+from miners.trees.diprime import DiPriMeForest
 from pinq.errors import UNSPENT, BudgetExceeded, QueryError
 from pinq.ledger.events import Terms
 from pinq.provider.local import dummy_rows, simulate
@@ -263,6 +265,20 @@ PARAMETERS = [
 def test_a_wrong_parameter_is_refused_by_name(form: Form, param: str, untouched: Any) -> None:
     """Every parameter that there is: something of no use is refused before anything is asked."""
     is_refused(untouched, form, TARGETS[form.learns], param, **{param: object()})
+
+
+@every_miner
+def test_a_target_of_the_other_kind_names_a_miner_that_learns_it_from_the_same_owners(form: Form) -> None:
+    other = {"classes": "means", "means": "classes"}.get(form.learns)
+    if other is None:
+        return
+    with pytest.raises(QueryError, match="take ") as refused:
+        form.built(epsilon=1).plan(SCHEMA, TARGETS[other])
+    advised = MINERS[str(refused.value).split("take ")[1].split(",")[0]]
+    assert Form(advised.__name__).learns == other
+    assert issubclass(advised, OwnersMiner) == issubclass(form.kind, OwnersMiner)
+    assert issubclass(advised, DiPriMeForest) == issubclass(form.kind, DiPriMeForest)
+    advised(epsilon=1).plan(SCHEMA, TARGETS[other])
 
 
 @every_miner
