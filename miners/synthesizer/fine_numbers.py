@@ -74,11 +74,7 @@ class FineNumbers:
 
     def weights(self, firsts: np.ndarray, last: int, within: Interval) -> np.ndarray:
         """Returns the share of each cell of the model within an interval; arguments as of ``drawn``."""
-        shares = []
-        for _, pieces in self._homes(firsts):
-            low, high = self._clipped(pieces, last, within)
-            shares.append(float(self._shares(pieces) @ ((high - low) / self._widths(last)[pieces])))
-        return np.array(shares)
+        return np.array([float(self._inside(pieces, last, within)[2].sum()) for _, pieces in self._homes(firsts)])
 
     def drawn(
         self, firsts: np.ndarray, cells: np.ndarray, last: int, random: np.random.Generator, within: Interval
@@ -86,8 +82,7 @@ class FineNumbers:
         codes = np.zeros(len(cells), dtype=np.int64)
         for cell, pieces in self._homes(firsts):
             rows = np.flatnonzero(cells == cell)
-            low, high = self._clipped(pieces, last, within)
-            shares = self._shares(pieces) * (high - low) / self._widths(last)[pieces]
+            low, high, shares = self._inside(pieces, last, within)
             if len(rows) and shares.sum() > 0:
                 chosen = random.choice(len(pieces), len(rows), p=shares / shares.sum())
                 codes[rows] = random.integers(low[chosen], high[chosen])
@@ -98,13 +93,11 @@ class FineNumbers:
         for cell in range(len(firsts)):
             yield cell, np.flatnonzero(home == cell)
 
-    def _widths(self, last: int) -> np.ndarray:
-        return np.diff(self.starts, append=last)
-
-    def _clipped(self, pieces: np.ndarray, last: int, within: Interval) -> tuple[np.ndarray, np.ndarray]:
-        """The first grid cell of each piece within an interval, and the first beyond it; equal for none."""
+    def _inside(self, pieces: np.ndarray, last: int, within: Interval) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The first grid cell of each piece within an interval, the first beyond it, and the piece's share there."""
         low = np.clip(self.starts[pieces], *within)
-        return low, np.maximum(low, np.clip(np.append(self.starts, last)[pieces + 1], *within))
+        high = np.maximum(low, np.clip(np.append(self.starts, last)[pieces + 1], *within))
+        return low, high, self._shares(pieces) * (high - low) / np.diff(self.starts, append=last)[pieces]
 
     def _shares(self, pieces: np.ndarray) -> np.ndarray:
         widths = np.diff(self.starts)

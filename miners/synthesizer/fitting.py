@@ -104,9 +104,10 @@ class Fitting:
         """
         masks = detected(self.bought, self.purchase.sizes) | self.purchase.masks
         related = GraphicalModel(model.sizes, model.rows, multiplied(model.potentials, masks))
-        columns = [(number,) for number in sorted({*itertools.chain(*masks)})]
-        possible = {column: related.marginal(column) > EXCLUDED for column in columns}
-        return related.brought({column: np.where(possible[column], model.marginal(column), 0.0) for column in columns})
+        shares = {(number,): model.marginal((number,)) for number in sorted({*itertools.chain(*masks)})}
+        return related.brought(
+            {column: np.where(related.marginal(column) > EXCLUDED, before, 0.0) for column, before in shares.items()}
+        )
 
     def _masks(self, model: GraphicalModel) -> dict[Clique, np.ndarray]:
         """The weights of cells of numbers far out.
