@@ -19,7 +19,16 @@ import numpy as np
 
 from miners.synthesizer import matching
 from miners.synthesizer.fine_numbers import FineNumbers, pieces
-from miners.synthesizer.graphical_model import FEW_WALKS, TINY, WALKS, Clique, GraphicalModel, multiplied
+from miners.synthesizer.graphical_model import (
+    ACCURACY,
+    FEW_WALKS,
+    ROUGH,
+    TINY,
+    WALKS,
+    Clique,
+    GraphicalModel,
+    multiplied,
+)
 from miners.synthesizer.purchase import ALLOWED, CHECKED, EACH, EXPECTED, LEAST_NOISE, OFFERED, Purchase, divided
 from miners.synthesizer.relations import detected, grid_edges, limits, margin_noise, occupied
 from miners.synthesizer.synthetic_table import Bought, SyntheticTable
@@ -63,7 +72,7 @@ class Fitting:
         if purchase.checks and len(unknown) < CHECKED:
             for pair in purchase.pairs[:CHECKED]:
                 self._buy(pair, purchase.checks)
-        last = self._related(self._model(model, WALKS))
+        last = self._related(self._model(model, WALKS, ACCURACY))
         last = GraphicalModel(purchase.sizes, last.rows, multiplied(last.potentials, self._masks(last)))
         fine = {
             purchase.specs[number].column: self.fine.get(number) or self._fine(number, last)
@@ -253,6 +262,6 @@ class Fitting:
         self.bought.append(self.purchase.table(self.handle, columns, epsilon))
         return self.bought[-1]
 
-    def _model(self, before: GraphicalModel | None, walks: int = FEW_WALKS) -> GraphicalModel:
+    def _model(self, before: GraphicalModel | None, walks: int = FEW_WALKS, accuracy: float = ROUGH) -> GraphicalModel:
         sizes, usual, max_rows = self.purchase.sizes, self.purchase.usual, self.purchase.schema.max_rows
-        return GraphicalModel.fitted(sizes, self.bought, usual, max_rows, before, walks)
+        return GraphicalModel.fitted(sizes, self.bought, usual, max_rows, before, walks, accuracy)

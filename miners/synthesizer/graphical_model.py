@@ -33,7 +33,9 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 # nothing is gained after 12.
 WALKS, FEW_WALKS = 60, 4
 TINY = np.finfo(np.float64).tiny
-ACCURACY = 0.1  # the largest error of a fitted table, root mean square, in standard deviations of its noise
+# The largest error of a fitted table, root mean square, in standard deviations of its noise: in the final model, and in
+# one that only chooses the next table, as a choice allows for so much of a table's noise (``ALLOWED``).
+ACCURACY, ROUGH = 0.1, 0.3
 SWEEPS = 3  # walks that set the given shares of columns
 # The most steps for one table, the steps for its cells in each, and the size of a last step.
 NEWTON, INNER, CLOSE = 60, 2, 1e-9
@@ -330,6 +332,7 @@ class GraphicalModel:
         max_rows: float = math.inf,
         before: GraphicalModel | None = None,
         walks: int = WALKS,
+        accuracy: float = ACCURACY,
     ) -> GraphicalModel:
         """Fits a model to noisy tables.
 
@@ -340,6 +343,7 @@ class GraphicalModel:
             max_rows: The largest possible number of rows.
             before: A model of fewer tables to start from.
             walks: The largest number of walks through the tree.
+            accuracy: The largest error of a table that ends the fit, root mean square, in deviations of its noise.
         """
         rows = min(total_rows(measured), max_rows)
         independent = {margin.columns: _log_probabilities(margin) for margin in _margins(sizes, measured)}
@@ -352,7 +356,7 @@ class GraphicalModel:
         model = cls(tuple(sizes), rows, potentials)
         if before is not None and all(before.tree.home(columns) >= 0 for columns in tables):
             vars(model).update(tree=before.tree, tables=[table.copy() for table in before.tables])
-        _Fit(model.tree, model.tables, potentials, independent).solve(tables, rows, usual, walks)
+        _Fit(model.tree, model.tables, potentials, independent).solve(tables, rows, usual, walks, accuracy)
         return model
 
     def brought(self, shares: Mapping[Clique, np.ndarray]) -> GraphicalModel:
@@ -520,10 +524,12 @@ class _Fit:
         self.shared = [_summed(table, tree.cliques[at], tree.separators[at]) for at, table in enumerate(tables)]
         self.stale: set[tuple[int, int]] = set()
 
-    def solve(self, measured: Mapping[Clique, Measurement], rows: float, usual: float, walks: int) -> None:
-        """Walks at most ``walks`` times, until the errors of tables are below ``ACCURACY``."""
-        self.rows, self.usual = rows, usual / rows
-        enough = ACCURACY**2 * sum(table.counts.size for table in measured.values())
+    def solve(
+        self, measured: Mapping[Clique, Measurement], rows: float, usual: float, walks: int, accuracy: float
+    ) -> None:
+        """Walks at most ``walks`` times, until the errors of tables are below ``accuracy``."""
+        self.rows, self.usual, self.accuracy = rows, usual / rows, accuracy
+        enough = accuracy**2 * sum(table.counts.size for table in measured.values())
         self._walk(measured, lambda position, columns: self._improve(position, measured[columns]), walks, enough)
 
     def bring(self, shares: Mapping[Clique, np.ndarray]) -> None:
@@ -582,7 +588,7 @@ class _Fit:
         marginal = np.maximum(_summed(self.tables[position], self.tree.cliques[position], columns), TINY)
         wanted = shares - pull * (self.potentials[columns] - self.base.get(columns, 0.0))
         squares = float(((marginal - wanted) ** 2).sum()) / deviation**2
-        if squares > ACCURACY**2 * marginal.size:
+        if squares > self.accuracy**2 * marginal.size:
             after, step = _least(marginal, wanted, pull)
             self.potentials[columns] = self.potentials[columns] + step
             self._multiply(position, columns, after / marginal)

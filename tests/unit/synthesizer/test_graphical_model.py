@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,6 +105,21 @@ def test_exact_tables_are_met() -> None:
     assert model.rows == pytest.approx(3000)
     for table in measured:
         assert np.abs(model.marginal(table.columns).ravel() * 3000 - table.counts).max() < 3
+
+
+@pytest.mark.parametrize("accuracy", [0.1, 0.3, 1.0])
+def test_a_fit_ends_at_its_accuracy(accuracy: float) -> None:
+    """The measured tables are together so near to those of a far longer fit, in deviations of their noise."""
+    random = np.random.default_rng(4)
+    rows = random.integers(0, SIZES, (3000, 5))
+    for column in range(1, 5):
+        rows[:, column] = np.where(random.random(3000) < 0.7, rows[:, column - 1] % SIZES[column], rows[:, column])
+    groups: list[Clique] = [*((column,) for column in range(5)), (0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (3, 4)]
+    measured = [table_of(rows, columns, 5.0) for columns in groups]
+    noisy = [replace(table, counts=table.counts + random.normal(0, 5, table.counts.size)) for table in measured]
+    short, long = (GraphicalModel.fitted(SIZES, noisy, 5.0, accuracy=each) for each in (accuracy, 1e-4))
+    off = [(short.marginal(columns) - long.marginal(columns)).ravel() * 3000 / 5 for columns in groups]
+    assert accuracy / 100 <= np.sqrt((np.concatenate(off) ** 2).mean()) <= accuracy
 
 
 def test_a_noisy_table_weighs_little_beside_an_exact_one() -> None:
