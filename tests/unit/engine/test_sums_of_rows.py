@@ -174,6 +174,20 @@ def test_sums_of_many_cells_are_added_up_without_words(most: int, held: int, mon
             assert (np.asarray(table) == tabulate(parts, asked.axes, dict(_codes()), vectors)).all()
 
 
+@pytest.mark.parametrize("few", [0, 20, 10**9])
+def test_products_of_few_and_of_many_rows_are_the_same(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a cell's products are added up one by one or together."""
+    monkeypatch.setattr(counting, "FEW_ROWS", few)
+    products = Products(("a", "x", "b"), pairs="squares").bind(SCHEMA)
+    words = np.random.default_rng(1).integers(-4096, 4097, (products.packing.words, 60)).astype(np.float64)
+    cell = np.repeat([2, 0, 3], [30, 5, 25])
+    cells = counting.MultipliedCells(products, 4)
+    cells.add(cell, 60, words)
+    cells.add(cell[:0], 0, words[:, :0])
+    each = products.packing.unpacked(words)
+    assert cells.numbers().T.tolist() == [each[:, cell == one].sum(axis=1).tolist() for one in range(4)]
+
+
 def test_a_request_that_travels_is_small_and_counts_the_same() -> None:
     """Pickled for a worker it has the losses' own tables, not those over joint tables, and gives the same sums of each block."""
     codes: dict[Any, np.ndarray] = dict(_codes())
