@@ -136,7 +136,7 @@ class SyntheticTable:
             both = np.flatnonzero(~np.isnan(numbers[low]) & ~np.isnan(numbers[high]))
             column, condition = self.schema.numeric(high), conditions.get(high)
             end = self._within(column, high, condition)[1] if isinstance(condition, tuple) else column.cells
-            largest = float(column.lower) + (end - 1) * float(column.width)
+            largest = float(column.lower) + (end - (1 if column.integer else INSIDE)) * float(column.width)
             cells = codes[both, self.columns.index(high)]
             numbers[high][both] = in_order(numbers[low][both], numbers[high][both], cells, largest, random)
         values = {spec.column: self._shown(spec, codes[:, number], numbers) for number, spec in enumerate(self.specs)}

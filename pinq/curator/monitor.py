@@ -342,8 +342,9 @@ class Rehearsals:
     Privacy:
         Adjacency: any two tables. Claim: a rehearsal and its decision are the same for both. Why: it sees the schema,
         the request and rows made of these two. The rehearsal adds this to the argument: an uncharged request finds a
-        fault in code that reads rows, before the fault can tell rows apart. Deadlines and allocations stay outside the
-        guarantee (docs/threat-model.md). Held by: tests/unit/curator/test_rehearsal.py.
+        fault in code that reads rows, before the fault can tell rows apart. It does not prove that there is none.
+        Deadlines and allocations depend on rows, too, and stay outside the guarantee (docs/threat-model.md). Held by:
+        tests/unit/curator/test_rehearsal.py.
     """
 
     def __init__(self, schema: Schema) -> None:

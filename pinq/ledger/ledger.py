@@ -151,7 +151,7 @@ class Ledger:
     def writable(self) -> None:
         """Raises ``LedgerError``, with the reason, if a charge could not be written now.
 
-        It commits a meaningless value.
+        It commits a meaningless value, which takes as long as a charge.
         """
         self.log.run(lambda log: log.database.probe(), write=True)
 
@@ -169,7 +169,8 @@ class Ledger:
         """Logs the policy if it differs from the last logged one.
 
         A lower cap counts at once, a higher one if ``may_raise``. A changed column gives its partitions new identities,
-        so a change never makes an old charge cheaper.
+        so a change never makes an old charge cheaper. After the first grant the meaning of epsilon (adjacency, privacy
+        unit) stays: otherwise spent and new epsilon would not be the same quantity.
 
         Raises:
             LedgerError: The adjacency or privacy unit differs from the one of the granted budgets.

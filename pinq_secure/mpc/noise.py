@@ -6,15 +6,15 @@ sum of k independent negative binomial ones of order 1/k. So k parties that each
 negative binomial of order 1/k, add DLap(1/epsilon) in all: the noise of one curator.
 
 Privacy:
-    Claim: opened values with the shares added are as private as with DLap(1/epsilon), to everybody outside and to any
-    ``colluding`` parties together, which subtract their own shares. Why: shares are of order 1/(m - colluding), so
-    those of the other parties alone sum to DLap(1/epsilon); the numbers that the colluders added are a known constant.
-    A share alone protects nobody. Assumes: a party draws by the protocol, from a key that nobody else knows
-    (``rounds``), so the law is that of SHAKE-256 of 256 random bits; and it reveals to nobody the time of the draw,
-    which grows with the share: ``rounds`` informs the others of a round only at whole ticks. Exact: the curator's
-    sampler draws the geometric numbers (pinq/public/noise.py), and whole numbers decide which are kept. A share beyond
-    ``noise_bound`` (probability at most 2^-100) is replaced by it. Held by: tests/privacy/test_secure_noise.py,
-    tests/unit/test_known_draws.py.
+    Claim: opened values with the shares added are as private as with DLap(1/epsilon), to everybody outside and to
+    any ``colluding`` parties together, which subtract their own shares. Why: shares are of order 1/(m - colluding),
+    so those of the other parties alone sum to DLap(1/epsilon); the numbers that the colluders added are a known
+    constant. A share alone protects nobody: it is only added inside the computation. Assumes: a party draws by the
+    protocol, from a key that nobody else knows (``rounds``), so the law is that of SHAKE-256 of 256 random bits;
+    and it reveals to nobody the time of the draw, which grows with the share: ``rounds`` informs the others of a
+    round only at whole ticks. Exact: the curator's sampler draws the geometric numbers (pinq/public/noise.py), and
+    whole numbers decide which are kept. A share beyond ``noise_bound`` (probability at most 2^-100) is replaced by
+    it. Held by: tests/privacy/test_secure_noise.py, tests/unit/test_known_draws.py.
 
 References:
     Goryczka & Xiong 2017, sec. 4 (distributed geometric noise).

@@ -152,11 +152,11 @@ def test_an_encoding_has_pythons_other_names_too() -> None:
 @pytest.mark.parametrize(
     ("dialect", "text"),
     [
-        ({"delimiter": "ab"}, "no tab and not one sign"),
-        ({"delimiter": "a"}, "no tab and not one sign"),
-        ({"delimiter": '"'}, "no tab"),
-        ({"delimiter": "\n"}, "no tab"),
-        ({"delimiter": "é"}, "no tab"),
+        ({"delimiter": "ab"}, "must be a tab, or one sign of ASCII"),
+        ({"delimiter": "a"}, "must be a tab, or one sign of ASCII"),
+        ({"delimiter": '"'}, "must be a tab"),
+        ({"delimiter": "\n"}, "must be a tab"),
+        ({"delimiter": "é"}, "must be a tab"),
         ({"quote": "`"}, "quote"),
         ({"decimal": ";"}, "decimal"),
         ({"decimal": ",", "thousands": ","}, "must differ"),

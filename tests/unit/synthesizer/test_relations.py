@@ -72,6 +72,17 @@ def test_declared_orders_hold_in_every_row(fitted: Synthesizer) -> None:
     pd.testing.assert_frame_equal(Synthesizer.from_json(fitted.to_json()).sample(99, random_state=2), fitted.sample(99, random_state=2))  # fmt: skip
 
 
+def test_declared_orders_hold_at_the_upper_bounds() -> None:
+    """Numbers that are not whole lie within the last cell of the grid, too."""
+    columns = {name: pinq.Numeric(lower=0, upper=10) for name in ("low", "high")}
+    schema = pinq.Schema(columns=columns, max_rows=2000)
+    frame = pd.DataFrame({"low": 10 - np.random.default_rng(0).random(300) / 1000, "high": np.full(300, 9.9999)})
+    for seed in range(3):
+        with pinq.simulate(schema, data=frame, epsilon=4) as handle:
+            made = Synthesizer(epsilon=4, order=[("low", "high")], random_state=seed).fit(handle).sample(500)
+        assert (made["low"] <= made["high"]).all()
+
+
 def test_tables_of_declared_orders_are_bought_first(fitted: Synthesizer) -> None:
     """At the price of a round, in the plan's total; the model has no rows against the order."""
     bought = [own.columns for own in fitted.model_.bought]
