@@ -267,7 +267,7 @@ def test_what_another_thread_draws_is_not_noted() -> None:
 
 def test_every_kind_is_answered() -> None:
     """A kind of column, question, spec, family, score or loss that the generator cannot ask so that it is answered fails here."""
-    seen = sum((asked(seed)[1] for seed in range(2 * WORLDS // CHUNKS)), Counter())
+    seen = sum((asked(seed)[1] for seed in range(4 * WORLDS // CHUNKS)), Counter())
     wanted = {
         *KINDS,
         *LOSSES,
