@@ -145,7 +145,7 @@ def test_no_parameter_makes_a_fit_spend_and_fail(name: str, params: dict[str, An
 
 
 SCHEMAS = [{"columns": 20}, {"classes": 30}, {"classes": 100}, {"values": 2000}, {"points": 1}]
-if ASSURANCE:  # the bounds themselves, four minutes
+if ASSURANCE:  # the bounds themselves: a minute on two cores, and the synthesizer
     SCHEMAS += [{"columns": 200}, {"columns": 200, "classes": 100}, {"columns": 2, "values": 65_000}]
 
 
